@@ -11,13 +11,12 @@ pub(super) const UNROLLED: usize = 4;
 /// The components of a vector of rows.
 const COMPONENTS: [&str; ROWS] = ["x", "y", "z", "w"];
 
-/// A loop over k from 0 to `extent`, unrolled.
-pub(super) fn sum_over(extent: &str, term: impl Fn(&str) -> String) -> String {
-    let terms: Vec<String> = (0..UNROLLED).map(|k| term(&format!("k + {k}u"))).collect();
+/// A loop over k from 0 to `extent`, so many terms in a round.
+pub(super) fn sum_over(extent: &str, unrolled: usize, term: impl Fn(&str) -> String) -> String {
+    let terms: Vec<String> = (0..unrolled).map(|k| term(&format!("k + {k}u"))).collect();
     format!(
-        "var k = 0u;\nfor (; k + {}u <= {extent}; k += {}u) {{\n{}\n}}\nfor (; k < {extent}; k++) {{\n{}\n}}",
-        UNROLLED,
-        UNROLLED,
+        "var k = 0u;\nfor (; k + {unrolled}u <= {extent}; k += {unrolled}u) {{\n{}\n}}\n\
+         for (; k < {extent}; k++) {{\n{}\n}}",
         terms.join("\n"),
         term("k")
     )
@@ -33,8 +32,7 @@ impl RowKernel {
     /// A kernel for so many of these rows at a time.
     pub(super) fn new(shader: Shader, rows: usize, of: usize) -> Self {
         let lanes = if rows == 1 { "alias Lanes = f32;" } else { "alias Lanes = vec4<f32>;" };
-        let shader = shader.constant("ROWS", rows).number("rows", of);
-        let mut shader = shader.append(&format!("{WGSL_PRELUDE}\n{lanes}\n"));
+        let mut shader = shader.number("rows", of).append(&format!("{WGSL_PRELUDE}\n{lanes}\n"));
         // The larger of two numbers as drivers see it drops a NaN.
         for (name, function) in
             [("tanh", "loom_tanh(x)"), ("sigmoid", "loom_sigmoid(x)"), ("relu", "loom_at_least(x, 0.0)")]

@@ -2,7 +2,7 @@
 //! products of codes.
 
 use super::Recurrent;
-use super::gpu_kernel::{RowKernel, sum_over};
+use super::gpu_kernel::{RowKernel, UNROLLED, sum_over};
 use crate::dtype::Packing;
 use crate::matrix::IntegerWeight;
 use crate::ops::product::gpu_quantized::block_of;
@@ -142,7 +142,7 @@ for (var number = 0u; number * {block}u < UNITS; number++) {{
 
 /// WGSL that quantises h before a step, to be found from element `at` of what a workgroup holds.
 pub(super) fn quantize(at: usize, barrier: &str) -> String {
-    let largest = sum_over("UNITS", |k| {
+    let largest = sum_over("UNITS", UNROLLED, |k| {
         format!("    most = max(most, bitcast<Bits>(hold[before + {k}]) & Bits(0x7fffffffu));")
     });
     format!(

@@ -3,8 +3,11 @@
 mod cells;
 mod cpu;
 mod gpu;
+mod gpu_cell;
 mod gpu_kernel;
+mod gpu_operands;
 mod gpu_quantized;
+mod gpu_stepwise;
 #[cfg(test)]
 mod quantized_tests;
 #[cfg(test)]

@@ -373,9 +373,8 @@ fn a_state_carried_over_a_cut_continues_the_sequence() {
 }
 
 /// The same loop at the beginning of a session and in it: with its own initial state, and with another.
-fn resuming(cell: Cell) -> [Setting<f32>; 2] {
-    let resuming = Recurrent { initial: InitialState::Shared, state: true, ..op(cell, 3, 9) };
-    let case = Case::new(resuming, 3);
+fn resuming(started: &Recurrent) -> [Setting<f32>; 2] {
+    let case = Case::new(Recurrent { resumes: false, ..started.clone() }, 3);
     [0, 4].map(|position| {
         let mut setting = case.setting::<f32>();
         setting.reads.push(crate::ops::testing::Data::Real(numbers(9, 3 * case.op.state_len())));
@@ -389,7 +388,7 @@ fn a_session_goes_on_from_the_state_it_has_left() {
     for cell in CELLS {
         let started = Recurrent { initial: InitialState::Shared, state: true, ..op(cell, 3, 9) };
         let op = Recurrent { resumes: true, ..started.clone() };
-        let [first, later] = resuming(cell);
+        let [first, later] = resuming(&started);
         let expected = first.result(&started);
         assert_bits(&first.result(&op), &expected);
         let stride = op.state_len();

@@ -48,11 +48,32 @@ fn states_that_do_not_fit_workgroup_memory() {
     }
 }
 
+/// Weights so many that steps are dispatches of their own.
+#[test]
+fn steps_that_are_dispatches_of_their_own() {
+    for (cell, units) in [(Cell::Lstm, 83), (Cell::Gru, 97), (Cell::Tanh, 161), (Cell::Relu, 168)] {
+        // A row, some that fill no vector, and more than one workgroup takes.
+        for (rows, directions) in [(1, 2), (7, 1), (21, 1)] {
+            let mask = rows != 1;
+            let case = Case::new(Recurrent { mask, directions, ..op(cell, 4, units) }, rows);
+            assert!(case.op.is_stepwise());
+            both(&case);
+        }
+    }
+    let Some(gpu) = testing::gpu() else { return };
+    // Room for fewer rows.
+    let case = Case::new(op(Cell::Lstm, 3, 90), 9);
+    let setting = case.setting::<f32>();
+    let op = case.op.clone().into();
+    let found = testing::run_with_workgroups_of(&gpu, &op, &setting, 1 << 13).unwrap();
+    compare(&op, &setting.run(&case.op), &found);
+}
+
 #[test]
 fn what_software_would_not_finish_is_refused() {
     let Some(gpu) = testing::gpu() else { return };
     if gpu.capabilities().software {
-        let case = Case::new(op(Cell::Tanh, 2000, 300), 1);
+        let case = Case::new(op(Cell::Tanh, 4000, 150), 1);
         let error = testing::run(&gpu, &case.op.clone().into(), &case.setting(), None).unwrap_err();
         assert!(error.to_string().contains("too long for this software adapter"), "{error}");
     }
@@ -61,8 +82,12 @@ fn what_software_would_not_finish_is_refused() {
 #[test]
 fn sessions_go_on_as_on_the_cpu() {
     for cell in [Cell::Lstm, Cell::Gru] {
-        let op = Recurrent { initial: InitialState::Shared, state: true, resumes: true, ..op(cell, 3, 9) };
-        resuming(cell).iter().for_each(|setting| check(op.clone(), setting));
+        // All steps in one dispatch, and one dispatch a step.
+        for units in [9, 100] {
+            let initial = InitialState::Shared;
+            let op = Recurrent { initial, state: true, resumes: true, ..op(cell, 3, units) };
+            resuming(&op).iter().for_each(|setting| check(op.clone(), setting));
+        }
     }
 }
 

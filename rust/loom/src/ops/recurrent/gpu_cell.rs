@@ -1,0 +1,136 @@
+//! WGSL of one unit's step, forward and backward: the cell's formulas, whichever kernel they stand in.
+
+use super::{Cell, Recurrent};
+use crate::shader::add_line;
+
+/// What a unit's step forward keeps for the gradient, in order, by the names that [`Recurrent::cell_forward`] gives.
+fn kept(cell: Cell) -> &'static [&'static str] {
+    match cell {
+        Cell::Tanh | Cell::Relu => &["h"],
+        Cell::Lstm => &["i", "f", "g", "o", "c"],
+        Cell::Gru => &["r", "z", "n", "z2"],
+    }
+}
+
+impl Recurrent {
+    /// Declares `z0`, `z1`, ...: each gate's sum before the state's share, which the products are added to; for a
+    /// GRU also `x`, the input's share that its candidate takes after the reset gate.
+    pub(super) fn cell_start(&self) -> String {
+        let mut text = String::new();
+        let out = &mut text;
+        let (cell, units) = (self.cell, self.units);
+        for gate in 0..cell.gates() {
+            let column = gate * units;
+            let input = format!("load_input(first, time * {}u + {column}u + unit)", cell.gates() * units);
+            let bias = format!("Lanes(bias[{column}u + unit])");
+            let after_reset = cell == Cell::Gru && gate == 2;
+            let start = match (after_reset, self.bias) {
+                (false, true) => format!("{input} + {bias}"),
+                (false, false) => input.clone(),
+                (true, true) => bias,
+                (true, false) => "Lanes()".into(),
+            };
+            add_line!(out, "var z{gate} = {start};");
+            if after_reset {
+                add_line!(out, "let x = {input};");
+            }
+        }
+        text
+    }
+
+    /// From `z0`, `z1`, ... and `old`, h before the step, to `h`, with what is kept. `cells` is where an LSTM's c
+    /// lies.
+    pub(super) fn cell_forward(&self, cells: &str) -> String {
+        let mut text = String::new();
+        let out = &mut text;
+        match self.cell {
+            Cell::Tanh => add_line!(out, "let h = tanh_of(z0);"),
+            Cell::Relu => add_line!(out, "let h = relu_of(z0);"),
+            Cell::Lstm => {
+                add_line!(out, "let i = sigmoid_of(z0);");
+                add_line!(out, "let f = sigmoid_of(z1);");
+                add_line!(out, "let g = tanh_of(z2);");
+                add_line!(out, "let o = sigmoid_of(z3);");
+                add_line!(out, "let last = {cells};");
+                add_line!(out, "let c = select(last, fma(f, last, i * g), real);");
+                add_line!(out, "{cells} = c;");
+                add_line!(out, "let h = o * tanh_of(c);");
+            }
+            Cell::Gru => {
+                add_line!(out, "let r = sigmoid_of(z0);");
+                add_line!(out, "let z = sigmoid_of(z1);");
+                add_line!(out, "let n = tanh_of(fma(r, z2, x));");
+                add_line!(out, "let h = fma(z, old - n, n);");
+            }
+        }
+        if self.keeps {
+            let kept = kept(self.cell);
+            for (number, name) in kept.iter().enumerate() {
+                let at = format!("(time * {}u + {number}u) * UNITS + unit", kept.len());
+                // Of a padded step only c counts, which is what it was.
+                let value = if *name == "c" { "c".into() } else { format!("select(Lanes(), {name}, real)") };
+                add_line!(out, "store_saved(first, {at}, {value});");
+            }
+        }
+        text
+    }
+
+    /// From `dh` to the gradients of the gates and to `direct`, what of it does not pass through the product.
+    /// `cells` is where the gradient of an LSTM's c lies, `share` where that of the state's share of a gate does.
+    pub(super) fn cell_backward(&self, cells: &str, share: impl Fn(usize) -> String) -> String {
+        let cell = self.cell;
+        let mut text = String::new();
+        let out = &mut text;
+        let kept = kept(cell);
+        for (number, name) in kept.iter().enumerate() {
+            let at = format!("(time * {}u + {number}u) * UNITS + unit", kept.len());
+            add_line!(out, "let {name} = load_saved(first, {at});");
+        }
+        add_line!(out, "let one = Lanes(1.0);");
+        // A gate's gradient, and where they differ that of the state's share.
+        let gates: &[[&str; 2]] = match cell {
+            Cell::Tanh => &[["dh * (one - h * h)"; 2]],
+            Cell::Relu => &[["select(Lanes(), dh, h > Lanes())"; 2]],
+            Cell::Lstm => {
+                add_line!(out, "let t = tanh_of(c);");
+                add_line!(out, "let after = {cells};");
+                add_line!(out, "let dc = after + dh * o * (one - t * t);");
+                add_line!(out, "var last: Lanes;");
+                add_line!(out, "if step > 0u {{");
+                add_line!(out, "    last = load_saved(first, (earlier * 5u + 4u) * UNITS + unit);");
+                add_line!(out, "}} else {{");
+                add_line!(out, "    last = initial_state(first, UNITS + unit);\n}}");
+                add_line!(out, "{cells} = select(after, dc * f, real);");
+                &[
+                    ["dc * g * (i * (one - i))"; 2],
+                    ["dc * last * (f * (one - f))"; 2],
+                    ["dc * i * (one - g * g)"; 2],
+                    ["dh * t * (o * (one - o))"; 2],
+                ]
+            }
+            Cell::Gru => {
+                add_line!(out, "let old = load_before(first, time * UNITS + unit);");
+                add_line!(out, "let dn = dh * (one - z) * (one - n * n);");
+                &[["dn * z2 * (r * (one - r))"; 2], ["dh * (old - n) * (z * (one - z))"; 2], ["dn", "dn * r"]]
+            }
+        };
+        if self.cell_gradients {
+            let state = if cell == Cell::Lstm { "dc" } else { "dh" };
+            let at = "(time * DIRECTIONS + DIRECTION) * UNITS + unit";
+            add_line!(out, "store_cell_gradient(first, {at}, select(Lanes(), {state}, real));");
+        }
+        for (number, [input, through_state]) in gates.iter().enumerate() {
+            let at = format!("(time * GATES + {number}u) * UNITS + unit");
+            add_line!(out, "let d{number} = select(Lanes(), {through_state}, real);");
+            add_line!(out, "{} = d{number};", share(number));
+            if cell.splits_gradient() {
+                add_line!(out, "store_share(first, {at}, d{number});");
+                add_line!(out, "store_dx(first, {at}, select(Lanes(), {input}, real));");
+            } else {
+                add_line!(out, "store_dx(first, {at}, d{number});");
+            }
+        }
+        add_line!(out, "let direct = {};", if cell == Cell::Gru { "dh * z" } else { "Lanes()" });
+        text
+    }
+}

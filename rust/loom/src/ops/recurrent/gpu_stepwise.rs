@@ -1,0 +1,232 @@
+//! The loop on a GPU where its weights are many: each step is a dispatch of its own, over all units.
+//!
+//! A workgroup that goes through all steps reads all weights in each of them, and one multiprocessor waits for
+//! that while the others have nothing to do. Here a workgroup takes [`TILE`] units of some rows; its threads share
+//! out the gates and the terms of their sums, whose parts are then added in order, and finish a unit of a row
+//! each. What a step hands to the next one changes places between two buffers, in which rows lie side by side:
+//! (blocks of rows, terms, rows of a block).
+
+use super::gpu_kernel::{RowKernel, sum_over};
+use super::gpu_operands::{BackwardOperands, ForwardOperands};
+use super::{Cell, Recurrent};
+use crate::Result;
+use crate::shader::{Bind, Kernel, Operand, Recorder, Shader, THREADS, add_line};
+
+/// Elements of the hidden-to-hidden weight from which on steps are dispatches of their own: about what stays in
+/// the first-level cache of a multiprocessor.
+const MANY_WEIGHTS: usize = 24 * 1024;
+/// Units of a workgroup: as many neighbouring weights as memory hands over at a time.
+const TILE: usize = 8;
+/// Terms of a sum in a round of its loop: all their weights are asked for at once.
+const TERMS_A_ROUND: usize = 8;
+
+/// How a step's product is shared out.
+struct Shares {
+    /// Vectors of four rows that a workgroup takes.
+    vectors: usize,
+    /// Sums of a unit: its gates, or one for the gradient.
+    parts: usize,
+    /// Terms of a sum.
+    terms: usize,
+    /// How many threads share a sum.
+    split: usize,
+}
+
+impl Shares {
+    fn new(recorder: &Recorder<'_>, parts: usize, terms: usize) -> Self {
+        let capabilities = recorder.capabilities();
+        let split = THREADS.min(capabilities.workgroup_threads) / (TILE * parts);
+        let wanted = recorder.rows().div_ceil(4).min(4).next_power_of_two();
+        // A vector for each thread, and threads enough to finish as many rows.
+        let fits = |vectors: &usize| {
+            TILE * parts * split * vectors * 16 <= capabilities.workgroup_storage
+                && 4 * vectors <= parts * split
+        };
+        let vectors = [wanted, 2, 1].into_iter().find(|vectors| *vectors <= wanted && fits(vectors));
+        Self { vectors: vectors.unwrap_or(1), parts, terms, split }
+    }
+
+    /// Rows of a workgroup.
+    fn lanes(&self) -> usize {
+        4 * self.vectors
+    }
+
+    /// Memory for so many numbers of each row.
+    fn memory(&self, recorder: &mut Recorder<'_>, numbers: usize) -> Result<Operand> {
+        let blocks = recorder.rows().div_ceil(self.lanes());
+        recorder.scratch(blocks * self.lanes() * numbers)
+    }
+
+    fn groups(&self, op: &Recurrent, recorder: &Recorder<'_>) -> usize {
+        op.units.div_ceil(TILE) * recorder.rows().div_ceil(self.lanes())
+    }
+
+    /// Declares the product, of whose parts the sum named `sum(part)` of a unit takes its own.
+    fn declare(&self, shader: Shader, op: &Recurrent, sum: impl Fn(usize) -> String) -> Shader {
+        let vectors = 0..self.vectors;
+        let mut product = String::new();
+        vectors.clone().for_each(|v| add_line!(product, "var sum{v} = vec4<f32>();"));
+        let term = |k: &str| {
+            let mut term = format!(
+                "    {{\n    let at = begin + {k};\n    \
+                 let factor = vec4<f32>(weight[at * COLUMNS + lane % PARTS * UNITS + unit]);\n"
+            );
+            for v in vectors.clone() {
+                let held = format!("previous[(block * TERMS + at) * VECTORS + {v}u]");
+                add_line!(term, "    sum{v} = fma({held}, factor, sum{v});");
+            }
+            term + "    }"
+        };
+        product += &sum_over("length", TERMS_A_ROUND, term);
+        vectors.clone().for_each(|v| add_line!(product, "\nparts[thread * VECTORS + {v}u] = sum{v};"));
+        product += "workgroupBarrier();";
+        let mut sums = format!("for (var part = 0u; part < {}u; part++) {{\n", self.split);
+        for part in 0..self.parts {
+            let at = format!("((part * PARTS + {part}u) * TILE + thread % TILE) * VECTORS + lane / 4u");
+            add_line!(sums, "    {} += parts[{at}][lane % 4u];", sum(part));
+        }
+        sums += "}";
+        shader
+            .threads(TILE * self.parts * self.split)
+            .constant("TILE", TILE)
+            .constant("TILES", op.units.div_ceil(TILE))
+            .constant("VECTORS", self.vectors)
+            .constant("LANES", self.lanes())
+            .constant("PARTS", self.parts)
+            .constant("TERMS", self.terms)
+            .constant("COLUMNS", self.parts * op.units)
+            .constant("SHARE", self.terms.div_ceil(self.split))
+            .section("PRODUCT", product)
+            .section("SUMS", sums)
+    }
+}
+
+impl Recurrent {
+    /// Whether steps are dispatches of their own.
+    pub(super) fn is_stepwise(&self) -> bool {
+        self.units * self.units * self.cell.gates() > MANY_WEIGHTS
+    }
+
+    pub(super) fn record_forward_steps(
+        &self,
+        recorder: &mut Recorder<'_>,
+        operands: ForwardOperands,
+        direction: usize,
+    ) -> Result<()> {
+        let (units, gates) = (self.units, self.cell.gates());
+        let weight = self.plain_weight(recorder, operands.weight.clone())?;
+        let shares = Shares::new(recorder, gates, units);
+        let held = [shares.memory(recorder, units)?, shares.memory(recorder, units)?];
+        let cells = match self.cell {
+            Cell::Lstm => Some(shares.memory(recorder, units)?),
+            _ => None,
+        };
+        let with_cells = |shader: Shader| match cells.clone() {
+            Some(cells) => shader.write("cells", "f32", cells),
+            None => shader,
+        };
+        let where_cells = |text: &'static str| if cells.is_some() { text } else { "" };
+
+        let begin = Shader::new(format!("{self} begins"), include_str!("step_begin.wgsl"))
+            .write("next", "f32", held[0].clone())
+            .constant("UNITS", units)
+            .constant("LANES", shares.lanes())
+            .section("CELLS_BEFORE", where_cells("cells[i] = initial_state(first, UNITS + unit);"));
+        let begin = RowKernel::new(with_cells(begin), 1, recorder.rows());
+        let elements = held[0].elements;
+        operands.start(self, begin, direction).shader.elements(recorder, elements)?;
+
+        let step = |[previous, next]: [&Operand; 2], rows: usize| {
+            let shader = Shader::new(self.to_string(), include_str!("step_forward.wgsl"))
+                .read("previous", "vec4<f32>", previous.clone())
+                .write("next", "f32", next.clone())
+                .read("weight", "f32", weight.clone())
+                .section("START", self.cell_start())
+                .section("STEP", self.cell_forward("cells[held]"))
+                .section(
+                    "LAST_CELLS",
+                    where_cells("store_state(first, STATE_AT + UNITS + unit, cells[held]);"),
+                );
+            let shader = shares
+                .declare(self.constants(with_cells(shader), direction), self, |gate| format!("z{gate}"));
+            let kernel = RowKernel::new(shader, 1, rows).load(
+                "input",
+                operands.input.clone(),
+                self.time * gates * units,
+            );
+            operands.declare(self, kernel).shader.number("at", 0u32).finish()
+        };
+        let groups = shares.groups(self, recorder);
+        let rows = recorder.rows();
+        let kernels = [step([&held[0], &held[1]], rows)?, step([&held[1], &held[0]], rows)?];
+        dispatch_each(recorder, &kernels, 0..self.time, groups)
+    }
+
+    pub(super) fn record_backward_steps(
+        &self,
+        recorder: &mut Recorder<'_>,
+        operands: BackwardOperands,
+        direction: usize,
+    ) -> Result<()> {
+        let (units, gates) = (self.units, self.cell.gates());
+        let weight = self.plain_weight(recorder, operands.weight.clone())?;
+        let shares = Shares::new(recorder, 1, gates * units);
+        let held = [shares.memory(recorder, gates * units)?, shares.memory(recorder, gates * units)?];
+        let carry = shares.memory(recorder, units)?;
+        let cells = match self.cell {
+            Cell::Lstm => Some(shares.memory(recorder, units)?),
+            _ => None,
+        };
+        let where_cells = |text: &'static str| if cells.is_some() { text } else { "" };
+        let share = |gate: usize| format!("next[((block * GATES + {gate}u) * UNITS + unit) * LANES + lane]");
+
+        let step = |[previous, next]: [&Operand; 2], rows: usize| {
+            let shader = Shader::new(self.to_string(), include_str!("step_backward.wgsl"))
+                .append(include_str!("output_gradient.wgsl"))
+                .read("previous", "vec4<f32>", previous.clone())
+                .write("next", "f32", next.clone())
+                .write("carry", "f32", carry.clone())
+                .read("weight", "f32", weight.clone())
+                .constant("GATES", gates)
+                .section(
+                    "NO_CELLS",
+                    where_cells("if constants.left == TIME {\n        cells[held] = 0.0;\n    }"),
+                )
+                .section("STEP", self.cell_backward("cells[held]", share))
+                .section(
+                    "LAST_CELLS",
+                    where_cells("store_state(first, STATE_AT + UNITS + unit, cells[held]);"),
+                );
+            let shader = match cells.clone() {
+                Some(cells) => shader.write("cells", "f32", cells),
+                None => shader,
+            };
+            let shader = shares.declare(self.constants(shader, direction), self, |_| "dh".into());
+            let kernel = operands.declare(self, RowKernel::new(shader, 1, rows), direction);
+            kernel.shader.number("left", 0u32).finish()
+        };
+        let groups = shares.groups(self, recorder);
+        let rows = recorder.rows();
+        let kernels = [step([&held[0], &held[1]], rows)?, step([&held[1], &held[0]], rows)?];
+        // The gradient of the initial state is what is left for no step.
+        let last = if self.state { 0 } else { 1 };
+        dispatch_each(recorder, &kernels, (last..=self.time).rev(), groups)
+    }
+}
+
+/// Dispatches two kernels in turn, once for each of these values of their last number.
+fn dispatch_each(
+    recorder: &mut Recorder<'_>,
+    kernels: &[(Kernel, Vec<Bind>, Vec<u32>); 2],
+    values: impl Iterator<Item = usize>,
+    groups: usize,
+) -> Result<()> {
+    for ((kernel, binds, numbers), value) in kernels.iter().cycle().zip(values) {
+        let mut numbers = numbers.clone();
+        if let Some(last) = numbers.last_mut() {
+            *last = value as u32;
+        }
+        recorder.dispatch(kernel.clone(), binds.clone(), numbers, groups)?;
+    }
+    Ok(())
+}
