@@ -1,13 +1,16 @@
-//! Attention on a GPU: a thread a query (or a key, for the gradients of keys and values), its vectors
-//! in registers, the other side's in the workgroup's memory a few at a time.
+//! Attention on a GPU: as products of tiles, or, for few queries and for wide heads, a thread a query (or a key, for
+//! the gradients of keys and values), its vectors in registers, the other side's in the workgroup's memory a few
+//! at a time.
 
 mod text;
+mod tiles;
 
 use super::{Attention, CacheAppend};
 use crate::ops::Direction;
 use crate::shader::{GpuOperation, Operand, Recorder, Shader};
 use crate::{Error, Result};
 use text::{Vectors, each, sight};
+use tiles::{Tiles, four};
 
 /// Threads of a workgroup: queries, or keys, that are taken together.
 const THREADS: usize = 64;
@@ -33,10 +36,17 @@ impl Attention {
         let units = self.vectors().units();
         // Two vectors lie in the workgroup's memory for each of the other side.
         let tile = (SHARED / (units * 32)).clamp(1, TILE);
-        Shader::new(label, text)
-            .threads(THREADS)
-            .constant("UNITS", units)
-            .constant("TILE", tile)
+        self.declared(Shader::new(label, text), functions).threads(THREADS).constant("TILE", tile)
+    }
+
+    /// The same with tiles of these extents.
+    fn tiled(&self, label: &str, text: &str, functions: String, tiles: Tiles) -> Shader {
+        tiles.declare(self.declared(Shader::new(format!("{self}{label}"), text), functions))
+    }
+
+    fn declared(&self, shader: Shader, functions: String) -> Shader {
+        shader
+            .constant("UNITS", self.vectors().units())
             .constant("HEADS", self.heads)
             .constant("KEY_VALUE_HEADS", self.key_value_heads)
             .constant("HEAD_DIM", self.head_dim)
@@ -64,7 +74,17 @@ impl Attention {
 
     /// Runs it with a thread for each of `across` in each of `heads` of each row.
     fn run(&self, shader: Shader, recorder: &mut Recorder<'_>, heads: usize, across: usize) -> Result<()> {
-        let tiles = across.div_ceil(THREADS);
+        self.run_in_tiles(shader, recorder, heads, across.div_ceil(THREADS))
+    }
+
+    /// Runs it with so many workgroups for each of `heads` of each row.
+    fn run_in_tiles(
+        &self,
+        shader: Shader,
+        recorder: &mut Recorder<'_>,
+        heads: usize,
+        tiles: usize,
+    ) -> Result<()> {
         let groups = recorder.rows() * heads * tiles;
         shader
             .number("queries", self.queries)
@@ -75,9 +95,45 @@ impl Attention {
             .groups(recorder, groups)
     }
 
+    /// The tiles of a kernel for so many vectors of its own side.
+    fn tiles(&self, recorder: &Recorder<'_>, vectors: usize, held: tiles::Held) -> Option<Tiles> {
+        Tiles::new(recorder.capabilities(), vectors, self.vectors().units(), held)
+    }
+
     fn forward(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let (n, vector) = (self.vectors().units(), self.vectors().element());
         let functions = self.vectors().functions(&["q", "k", "v"], &["y"]);
+        let with_operands = |shader: Shader, recorder: &mut Recorder<'_>| {
+            let shader = shader
+                .read("q", vector, recorder.read(0)?)
+                .read("k", vector, recorder.read(1)?)
+                .read("v", vector, recorder.read(2)?);
+            let shader = self.masks(shader, recorder, 3)?;
+            Ok(shader.write("y", vector, recorder.write(0)?).write("logs", "f32", recorder.write(1)?))
+        };
+        if let Some(tiles) = self.tiles(recorder, self.queries, tiles::FORWARD) {
+            let seen = |j: usize| {
+                four(|i| {
+                    let key = format!("base + column + {j}u * COLUMNS");
+                    format!("seen(row, tile + quad * 4u + {i}u, {key}, score_{i}_{j})")
+                })
+            };
+            let place = "(row * constants.queries + own) * HEADS + head";
+            let shader = self
+                .tiled("", include_str!("tiles_forward.wgsl"), functions, tiles)
+                .section("ZERO", tiles.zero(&["y"]))
+                .section("SCORES", tiles.scores(&[["score", "asked", "keys"]]))
+                .section("SEEN0", seen(0))
+                .section("SEEN1", seen(1))
+                .section("FADE", tiles.fade("y"))
+                .section("GATHER", tiles.gather(&[["y", "weights", "values"]]))
+                .section(
+                    "STORE",
+                    tiles.store(&["y"], "constants.queries", place, |n, i| format!(" * fades[quad{n}][{i}]")),
+                );
+            let shader = with_operands(shader, recorder)?;
+            return self.run_in_tiles(shader, recorder, self.heads, self.queries.div_ceil(tiles.own));
+        }
         let shader = self
             .shader(self.to_string(), include_str!("forward.wgsl"), functions)
             .section("LOAD", each(n, |u| format!("let q{u} = load_q(mine, {u}u, present) * SCALE;")))
@@ -88,15 +144,8 @@ impl Attention {
                 "GATHER",
                 each(n, |u| format!("y{u} = fma(vec4<f32>(weight), values[j * UNITS + {u}u], y{u});")),
             )
-            .section("STORE", each(n, |u| format!("store_y(mine, {u}u, y{u} * share);")))
-            .read("q", vector, recorder.read(0)?)
-            .read("k", vector, recorder.read(1)?)
-            .read("v", vector, recorder.read(2)?);
-        let shader = self.masks(shader, recorder, 3)?.write("y", vector, recorder.write(0)?).write(
-            "logs",
-            "f32",
-            recorder.write(1)?,
-        );
+            .section("STORE", each(n, |u| format!("store_y(mine, {u}u, y{u} * share);")));
+        let shader = with_operands(shader, recorder)?;
         self.run(shader, recorder, self.heads, self.queries)
     }
 
@@ -127,7 +176,33 @@ impl Attention {
                 .read("means", "f32", means.clone())
         };
         let functions = self.vectors().functions(&["q", "k", "v", "dy"], &["dq"]);
-        let shader = self
+        let products = |own: [&'static str; 2], other: [&'static str; 2]| {
+            [["score", own[0], other[0]], ["gradient", own[1], other[1]]]
+        };
+        let tiles = self.tiles(recorder, self.queries, tiles::QUERIES);
+        if let Some(tiles) = tiles {
+            let slope = |j: usize| {
+                four(|i| {
+                    format!(
+                        "slope(row, tile + quad * 4u + {i}u, base + column + {j}u * COLUMNS, score_{i}_{j}, \
+                         gradient_{i}_{j}, sum_logs[{i}], mean_slopes[{i}])"
+                    )
+                })
+            };
+            let place = "(row * constants.queries + own) * HEADS + head";
+            let shader = self
+                .tiled(" queries", include_str!("tiles_queries.wgsl"), functions.clone(), tiles)
+                .section("ZERO", tiles.zero(&["dq"]))
+                .section("SCORES", tiles.scores(&products(["asked", "given"], ["keys", "values"])))
+                .section("SLOPE0", slope(0))
+                .section("SLOPE1", slope(1))
+                .section("GATHER", tiles.gather(&[["dq", "slopes", "keys"]]))
+                .section("STORE", tiles.store(&["dq"], "constants.queries", place, |_, _| " * SCALE".into()));
+            let shader =
+                self.masks(with_operands(shader), recorder, 6)?.write("dq", vector, recorder.write(0)?);
+            self.run_in_tiles(shader, recorder, self.heads, self.queries.div_ceil(tiles.own))?;
+        } else {
+            let shader = self
             .shader(format!("{self} queries"), include_str!("queries.wgsl"), functions)
             .section("LOAD", each(n, |u| {
                 format!("let q{u} = load_q(mine, {u}u, present) * SCALE;\nlet dy{u} = load_dy(mine, {u}u, present);")
@@ -138,10 +213,44 @@ impl Attention {
             }))
             .section("GATHER", each(n, |u| format!("dq{u} = fma(vec4<f32>(slope), keys[j * UNITS + {u}u], dq{u});")))
             .section("STORE", each(n, |u| format!("store_dq(mine, {u}u, dq{u} * SCALE);")));
-        let shader = self.masks(with_operands(shader), recorder, 6)?.write("dq", vector, recorder.write(0)?);
-        self.run(shader, recorder, self.heads, self.queries)?;
+            let shader =
+                self.masks(with_operands(shader), recorder, 6)?.write("dq", vector, recorder.write(0)?);
+            self.run(shader, recorder, self.heads, self.queries)?;
+        }
 
         let functions = self.vectors().functions(&["q", "k", "v", "dy"], &["dk", "dv"]);
+        if let Some(tiles) = self.tiles(recorder, self.keys, tiles::KEYS) {
+            let weighed: String = (0..2)
+                .map(|j| {
+                    let pair = |i: usize| {
+                        format!(
+                            "let pair_{i}_{j} = weighed(row, base + other{j}, tile + quad * 4u + {i}u, last, \
+                             score_{i}_{j}, gradient_{i}_{j}, sum_logs[other{j}], mean_slopes[other{j}]);\n"
+                        )
+                    };
+                    format!(
+                        "let other{j} = column + {j}u * COLUMNS;\n{}weights[other{j} * QUADS_STRIDE + quad] = {};\n\
+                         slopes[other{j} * QUADS_STRIDE + quad] = {};\n",
+                        (0..4).map(pair).collect::<String>(),
+                        four(|i| format!("pair_{i}_{j}.x")),
+                        four(|i| format!("pair_{i}_{j}.y")),
+                    )
+                })
+                .collect();
+            let place = "(row * constants.keys + own) * KEY_VALUE_HEADS + head";
+            let shader = self
+                .tiled(" keys", include_str!("tiles_keys.wgsl"), functions, tiles)
+                .section("ZERO", tiles.zero(&["dk", "dv"]))
+                .section("SCORES", tiles.scores(&products(["keys", "values"], ["asked", "given"])))
+                .section("WEIGHED", weighed)
+                .section("GATHER", tiles.gather(&[["dv", "weights", "given"], ["dk", "slopes", "asked"]]))
+                .section("STORE", tiles.store(&["dk", "dv"], "constants.keys", place, |_, _| String::new()));
+            let shader = self
+                .masks(with_operands(shader), recorder, 6)?
+                .write("dk", vector, recorder.write(1)?)
+                .write("dv", vector, recorder.write(2)?);
+            return self.run_in_tiles(shader, recorder, self.key_value_heads, self.keys.div_ceil(tiles.own));
+        }
         let shader = self
             .shader(format!("{self} keys"), include_str!("keys.wgsl"), functions)
             .section("LOAD", each(n, |u| {
