@@ -7,8 +7,8 @@ use crate::shader::product::Storage;
 use crate::shader::{GpuOperation, Recorder, Shader};
 use crate::{Error, Result};
 
-/// Threads of a workgroup that gathers one row's gradient, and numbers it looks at together.
-const COLUMNS: usize = 64;
+/// The most threads of a workgroup that gathers one row's gradient, and numbers it looks at together.
+const COLUMNS: usize = 256;
 
 impl GpuOperation for Gather {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
@@ -29,10 +29,11 @@ impl GpuOperation for Gather {
                     .elements(recorder, elements)
             }
             Direction::WeightGradient => {
-                let across = self.width.div_ceil(COLUMNS);
+                let columns = self.width.next_power_of_two().clamp(64, COLUMNS);
+                let across = self.width.div_ceil(columns);
                 let groups = self.vocabulary * across;
                 Shader::new("gather.gradient", include_str!("gradient.wgsl"))
-                    .threads(COLUMNS)
+                    .threads(columns)
                     .constant("VOCABULARY", self.vocabulary)
                     .section("START", if recorder.accumulate() { "gradient[at]" } else { "0.0" })
                     // Numbers in the whole batch.
@@ -63,7 +64,9 @@ mod tests {
 
     #[test]
     fn rows_are_found_and_their_gradients_gathered() {
-        for (rows, time, vocabulary, width) in [(1, 1, 1, 1), (3, 70, 20, 70), (2, 9, 300, 3)] {
+        // More numbers than a few rounds look at, and more columns than a workgroup has.
+        let extents = [(1, 1, 1, 1), (3, 70, 20, 70), (2, 9, 300, 3), (5, 230, 7, 300)];
+        for (rows, time, vocabulary, width) in extents {
             let op = |direction| Gather { direction, time, vocabulary, width };
             let x: Vec<f32> = (0..rows * time).map(|i| (i * i % vocabulary) as f32).collect();
             let table: Vec<f32> = numbers(1, vocabulary * width);

@@ -1,33 +1,47 @@
-// What each row of a table gathers, in the order in which its number occurs: a workgroup some columns
-// of one row, which looks at THREADS numbers at a time.
+// What each row of a table gathers, in the order in which its number occurs: a workgroup some columns of one row,
+// whose threads look at a number each and tell the others by a bit where it is theirs.
 
-var<workgroup> numbers: array<u32, THREADS>;
+const WORDS: u32 = THREADS / 32u;
 
-fn main(number: u32, thread: u32) {
-    if number >= constants.groups {
+// Of three rounds: while one is read the next one is made, and the one after that cleared.
+var<workgroup> found: array<atomic<u32>, 3u * WORDS>;
+
+fn main(group: u32, thread: u32) {
+    if group >= constants.groups {
         return;
     }
-    let row = number / constants.across;
-    let column = number % constants.across * THREADS + thread;
+    let row = group / constants.across;
+    let column = group % constants.across * THREADS + thread;
     let present = column < constants.width;
     let at = row * constants.width + column;
     var sum = 0.0;
     if present {
         sum = #{START};
     }
+    if thread < 3u * WORDS {
+        atomicStore(&found[thread], 0u);
+    }
+    workgroupBarrier();
+    var now = 0u;
     for (var base = 0u; base < constants.count; base += THREADS) {
-        workgroupBarrier();
-        if base + thread < constants.count {
-            numbers[thread] = min(u32(max(x[base + thread], 0.0)), VOCABULARY - 1u);
+        let next = select(now + WORDS, 0u, now == 2u * WORDS);
+        if thread < WORDS {
+            atomicStore(&found[next + thread], 0u);
+        }
+        let place = base + thread;
+        if place < constants.count && min(u32(max(x[place], 0.0)), VOCABULARY - 1u) == row {
+            atomicOr(&found[now + thread / 32u], 1u << (thread % 32u));
         }
         workgroupBarrier();
-        if present {
-            for (var i = 0u; i < min(THREADS, constants.count - base); i += 1u) {
-                if numbers[i] == row {
-                    sum += dy[(base + i) * constants.width + column];
+        for (var word = 0u; word < WORDS; word += 1u) {
+            for (var bits = atomicLoad(&found[now + word]); bits != 0u; bits &= bits - 1u) {
+                let occurrence = base + word * 32u + countTrailingZeros(bits);
+                if present {
+                    sum += dy[occurrence * constants.width + column];
                 }
             }
         }
+        now = next;
     }
     if present {
         gradient[at] = sum;
