@@ -24,9 +24,11 @@ fn main(number: u32, thread: u32) {
     if number >= constants.groups {
         return;
     }
-    let tile = number % constants.tiles * OWN;
-    let head = number / constants.tiles % HEADS;
-    let row = number / constants.tiles / HEADS;
+    // The last queries see most keys, where they do not see all: those who take longest start first.
+    let across = constants.groups / constants.tiles;
+    let tile = (constants.tiles - 1u - number / across) * OWN;
+    let head = number % across % HEADS;
+    let row = number % across / HEADS;
     for (var i = thread; i < OWN * UNITS; i += THREADS) {
         let query = tile + i / UNITS;
         let theirs = (row * constants.queries + query) * HEADS + head;
