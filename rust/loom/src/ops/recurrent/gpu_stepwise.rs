@@ -17,8 +17,10 @@ use crate::shader::{Bind, Kernel, Operand, Recorder, Shader, THREADS, add_line};
 const MANY_WEIGHTS: usize = 24 * 1024;
 /// Units of a workgroup: as many neighbouring weights as memory hands over at a time.
 const TILE: usize = 8;
-/// Terms of a sum in a round of its loop: all their weights are asked for at once.
-const TERMS_A_ROUND: usize = 8;
+/// Vectors of weights and states that a thread asks for at once: the terms of its sum in a round of its loop.
+const ASKED_AT_ONCE: usize = 32;
+/// Workgroups that a large device takes at a time: while there are fewer, each takes fewer rows.
+const WORKGROUPS: usize = 256;
 
 /// How a step's product is shared out.
 struct Shares {
@@ -33,17 +35,18 @@ struct Shares {
 }
 
 impl Shares {
-    fn new(recorder: &Recorder<'_>, parts: usize, terms: usize) -> Self {
+    fn new(op: &Recurrent, recorder: &Recorder<'_>, parts: usize, terms: usize) -> Self {
         let capabilities = recorder.capabilities();
         let split = THREADS.min(capabilities.workgroup_threads) / (TILE * parts);
-        let wanted = recorder.rows().div_ceil(4).min(4).next_power_of_two();
+        let shares = |vectors: usize| Self { vectors, parts, terms, split };
         // A vector for each thread, and threads enough to finish as many rows.
-        let fits = |vectors: &usize| {
-            TILE * parts * split * vectors * 16 <= capabilities.workgroup_storage
-                && 4 * vectors <= parts * split
+        let fits = |shares: &Self| {
+            TILE * parts * split * shares.vectors * 16 <= capabilities.workgroup_storage
+                && shares.lanes() <= parts * split
         };
-        let vectors = [wanted, 2, 1].into_iter().find(|vectors| *vectors <= wanted && fits(vectors));
-        Self { vectors: vectors.unwrap_or(1), parts, terms, split }
+        let few = |shares: &Self| shares.groups(op, recorder) <= WORKGROUPS;
+        let larger = [2, 4].map(shares).into_iter().filter(fits);
+        larger.fold(shares(1), |best, next| if few(&best) { best } else { next })
     }
 
     /// Rows of a workgroup.
@@ -77,7 +80,7 @@ impl Shares {
             }
             term + "    }"
         };
-        product += &sum_over("length", TERMS_A_ROUND, term);
+        product += &sum_over("length", ASKED_AT_ONCE / self.vectors, term);
         vectors.clone().for_each(|v| add_line!(product, "\nparts[thread * VECTORS + {v}u] = sum{v};"));
         product += "workgroupBarrier();";
         let mut sums = format!("for (var part = 0u; part < {}u; part++) {{\n", self.split);
@@ -115,7 +118,7 @@ impl Recurrent {
     ) -> Result<()> {
         let (units, gates) = (self.units, self.cell.gates());
         let weight = self.plain_weight(recorder, operands.weight.clone())?;
-        let shares = Shares::new(recorder, gates, units);
+        let shares = Shares::new(self, recorder, gates, units);
         let held = [shares.memory(recorder, units)?, shares.memory(recorder, units)?];
         let cells = match self.cell {
             Cell::Lstm => Some(shares.memory(recorder, units)?),
@@ -170,7 +173,7 @@ impl Recurrent {
     ) -> Result<()> {
         let (units, gates) = (self.units, self.cell.gates());
         let weight = self.plain_weight(recorder, operands.weight.clone())?;
-        let shares = Shares::new(recorder, 1, gates * units);
+        let shares = Shares::new(self, recorder, 1, gates * units);
         let held = [shares.memory(recorder, gates * units)?, shares.memory(recorder, gates * units)?];
         let carry = shares.memory(recorder, units)?;
         let cells = match self.cell {

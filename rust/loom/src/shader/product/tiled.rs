@@ -52,7 +52,8 @@ pub struct Hooks<'a> {
 ///
 /// They are called only with indices inside the extents, each element of C is stored once, and
 /// a vec4 starts at a multiple of 4 along its extent, which must be a multiple of 4 then.
-/// `extents` and `parts` are expressions of module scope, such as `constants.rows` or `784u`.
+/// `extents` and `parts` are expressions of module scope, such as `constants.rows` or `784u`; the summed extent's may
+/// depend on `own_batch`, the number among the products made side by side.
 ///
 /// With `parts` (how many, products of each: a multiple of [`Tile::step`]) the summed extent is
 /// cut into parts made by different workgroups; the private variable `part` says which one the
@@ -110,7 +111,7 @@ impl Tiled<'_> {
         add_line!(out, "// Which of the products made side by side.\nvar<private> batch: u32;\n");
         let subgroup = if self.units { ", subgroup: u32" } else { "" };
         add_line!(out, "fn main(group: u32, thread: u32{subgroup}) {{");
-        add_line!(out, "    let rows = {rows};\n    let columns = {columns};\n    let depth = {depth};");
+        add_line!(out, "    let rows = {rows};\n    let columns = {columns};");
         add_line!(out, "    let tile_rows = (rows + {}u) / {}u;", tile.rows - 1, tile.rows);
         add_line!(out, "    let tile_columns = (columns + {}u) / {}u;", tile.columns - 1, tile.columns);
         add_line!(out, "    let tiles = tile_rows * tile_columns;");
@@ -129,6 +130,7 @@ impl Tiled<'_> {
                 self.write_return(out, &format!("own_part >= {parts}"), parts);
             }
         }
+        add_line!(out, "    let depth = {depth};");
         match self.parts {
             Some([_, chunk]) => {
                 add_line!(out, "    let first = own_part * {chunk};");

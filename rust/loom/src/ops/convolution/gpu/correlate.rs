@@ -162,7 +162,7 @@ pub(super) fn record(op: &Convolution, recorder: &mut Recorder<'_>, cut: Cut) ->
         .section("BEFORE", before("destination[at]"))
         .section("BEFORE_SUM", before(place))
         .constant("STORE_WIDTH", store_width);
-    let shader = windows(op, true, shader);
+    let shader = windows(op, true, false, shader);
     let (shader, groups) = match cut {
         Cut::Tiles(tile, _) => {
             let widths = [store_width, gradient_width];

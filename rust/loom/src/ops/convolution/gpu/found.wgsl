@@ -10,3 +10,8 @@ fn element(window: Window, tap: Tap) -> f32 {
     let found = found(window, tap);
     return select(0.0, source[found.at], found.inside);
 }
+
+// The number of the group among the products that are made side by side.
+fn group_number() -> u32 {
+    return #{GROUP};
+}

@@ -20,7 +20,7 @@ fn window_of(pixel: u32) -> Window {
     let image = pixel / PIXELS;
     let inside = pixel % PIXELS;
     let line = inside / PIXELS_WIDTH;
-    let volume = (image * SOURCE_CHANNELS + batch * GROUP_SOURCES) * SOURCE_PLANE;
+    let volume = (image * SOURCE_CHANNELS + group_number() * GROUP_SOURCES) * SOURCE_PLANE;
     return Window(
         volume,
         line / PIXELS_HEIGHT + FIRST_PLANE,

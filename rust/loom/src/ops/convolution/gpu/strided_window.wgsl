@@ -17,7 +17,7 @@ struct Tap {
 fn window_of(pixel: u32) -> Window {
     let image = pixel / PIXELS;
     let inside = pixel % PIXELS;
-    let plane = (image * SOURCE_CHANNELS + batch * GROUP_SOURCES) * SOURCE_PLANE;
+    let plane = (image * SOURCE_CHANNELS + group_number() * GROUP_SOURCES) * SOURCE_PLANE;
     return Window(plane, inside / PIXELS_WIDTH + FIRST_ROW, inside % PIXELS_WIDTH + FIRST_COLUMN);
 }
 

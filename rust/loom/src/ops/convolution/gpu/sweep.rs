@@ -28,9 +28,12 @@ pub(super) struct Sweep<'a> {
     /// Channels of a group.
     sources: usize,
     destinations: usize,
+    /// Taps of a pixel, at most.
     taps: usize,
-    /// Pixels of a destination image.
+    /// Pixels of a destination image that are looked at together.
     plane: usize,
+    /// Residues of pixels, each of which meets taps of its own, where those are told apart.
+    residues: Option<usize>,
 }
 
 impl<'a> Sweep<'a> {
@@ -40,14 +43,37 @@ impl<'a> Sweep<'a> {
         let (sources, destinations) = if forward { (inputs, outputs) } else { (outputs, inputs) };
         let g = &op.geometry;
         let (input, output) = g.volumes();
-        let plane = if forward { output } else { input };
-        Self { op, forward, sources, destinations, taps: g.taps(), plane }
+        let mut sweep = Self {
+            op,
+            forward,
+            sources,
+            destinations,
+            taps: g.taps(),
+            plane: if forward { output } else { input },
+            residues: None,
+        };
+        // Every residue has a tap.
+        let reaches = (0..3).all(|axis| g.stride[axis] <= g.kernel[axis]);
+        let by_residue = !forward && g.stride != [1; 3] && g.is_flat() && g.dilation == [1; 3] && reaches;
+        if by_residue && !sweep.is_thin() {
+            let each = |extents: [usize; 3]| -> usize {
+                (0..3).map(|axis| extents[axis].div_ceil(g.stride[axis])).product()
+            };
+            sweep.residues = Some(g.stride.iter().product());
+            sweep.taps = each(g.kernel);
+            sweep.plane = each(g.input);
+        }
+        sweep
+    }
+
+    /// Whether there are too few channels, or terms, for tiles.
+    fn is_thin(&self) -> bool {
+        self.destinations < 16 || self.sources * self.op.geometry.taps() <= 16
     }
 
     /// The cut that suits the extents.
     pub(super) fn choose(&self, recorder: &Recorder<'_>) -> Cut {
-        let depth = self.sources * self.taps;
-        if self.destinations < 16 || depth <= 16 {
+        if self.is_thin() {
             return Cut::Direct(divisor(self.destinations, BLOCK));
         }
         // A step of a tile should not go beyond the channels of one tap.
@@ -59,7 +85,7 @@ impl<'a> Sweep<'a> {
         }
         .map(|[rows, columns, down, along]| Tile::new(rows, columns, step, down, along));
         let count =
-            |tile: &Tile| self.op.groups * tiles(tile, self.destinations, recorder.rows() * self.plane);
+            |tile: &Tile| self.products() * tiles(tile, self.destinations, recorder.rows() * self.plane);
         let enough = enough(recorder);
         let fits =
             |tile: &Tile| tile.workgroup_bytes(true) as usize <= recorder.capabilities().workgroup_storage;
@@ -72,6 +98,11 @@ impl<'a> Sweep<'a> {
         } else {
             self.sliced(recorder, tiny, 4)
         })
+    }
+
+    /// Products that are made side by side.
+    fn products(&self) -> usize {
+        self.op.groups * self.residues.unwrap_or(1)
     }
 
     /// The tile with as many slices, up to `most`, as have terms enough: they make up for few tiles.
@@ -97,11 +128,12 @@ impl<'a> Sweep<'a> {
                 Cut::Direct(block) => self.forward && block.is_multiple_of(4),
             };
         let weight_width = if wide { 4 } else { 1 };
-        let store_width = if self.plane.is_multiple_of(4) { 4 } else { 1 };
+        // Neighbouring pixels of a residue are none of the image.
+        let store_width = if self.residues.is_none() && self.plane.is_multiple_of(4) { 4 } else { 1 };
         let rounding = Rounding::of(op.mixed);
         let mut decoded = storage.element("weights", weight_width);
         if storage == Storage::Int8 {
-            decoded += &format!(" * scales[(batch * GROUP_OUTPUTS + output) / {weight_width}u]");
+            decoded += &format!(" * scales[(group_number() * GROUP_OUTPUTS + output) / {weight_width}u]");
         }
         let (activation, activated) = self.activation(store_width);
         let shader = Shader::new(op.to_string(), include_str!("sweep.wgsl")).read("source", "f32", source);
@@ -116,11 +148,12 @@ impl<'a> Sweep<'a> {
             .section("BIAS", if op.bias { " + bias[channel]" } else { "" })
             .section("ACTIVATION", activation)
             .section("ACTIVATED", activated)
+            .section("PLACE", self.place())
             .constant("STORE_WIDTH", store_width);
         if op.bias {
             shader = shader.read("bias", "f32", recorder.read(2)?);
         }
-        let shader = windows(op, self.forward, shader);
+        let shader = windows(op, self.forward, self.residues.is_some(), shader);
         let widths = [weight_width, store_width];
         let (shader, groups) = match cut {
             Cut::Tiles(tile) => {
@@ -135,7 +168,22 @@ impl<'a> Sweep<'a> {
                 (self.direct(shader, block, rounding, widths), groups)
             }
         };
-        shader.groups(recorder, groups * op.groups)
+        shader.groups(recorder, groups * self.products())
+    }
+
+    /// WGSL that finds the place `at` of a channel's pixel, or leaves a pixel out that is none.
+    fn place(&self) -> String {
+        if self.residues.is_none() {
+            return "let at = (pixel / PIXELS * DESTINATION_CHANNELS + channel) * PIXELS + pixel % PIXELS;"
+                .into();
+        }
+        let [_, height, width] = self.op.geometry.input;
+        format!(
+            "let inside = pixel % PIXELS;\n    \
+             let place = first_place() + vec2<u32>(inside / PIXELS_WIDTH * STRIDE_DOWN, inside % PIXELS_WIDTH * STRIDE_RIGHT);\n    \
+             if place.x >= {height}u || place.y >= {width}u {{\n        return;\n    }}\n    \
+             let at = ((pixel / PIXELS * DESTINATION_CHANNELS + channel) * {height}u + place.x) * {width}u + place.y;"
+        )
     }
 
     /// What is called on sums before they are stored, and the call.
@@ -159,9 +207,27 @@ impl<'a> Sweep<'a> {
         [weight_width, store_width]: [u32; 2],
     ) -> Shader {
         // Of the weight (inputs, taps, outputs), terms are the outputs on the way back.
-        let (along, term) = match self.forward {
-            true => (Along::Across, "k % GROUP_SOURCES, k / GROUP_SOURCES, row"),
-            false => (Along::Depth, "row, k / GROUP_SOURCES, k % GROUP_SOURCES"),
+        let (along, term) = match (self.forward, self.residues) {
+            (true, _) => (Along::Across, "k % GROUP_SOURCES, k / GROUP_SOURCES, row"),
+            (false, None) => (Along::Depth, "row, k / GROUP_SOURCES, k % GROUP_SOURCES"),
+            (false, Some(_)) => (Along::Depth, "row, whole_tap(k / GROUP_SOURCES), k % GROUP_SOURCES"),
+        };
+        // Of a residue's taps there are more or fewer; what is given as an expression of the product's number is
+        // the same for all threads.
+        let taps_along = |residue: &str, border: &str, extent: &str, stride: &str| {
+            format!("(({extent} - ({residue} + {border}) % {stride} + {stride} - 1u) / {stride})")
+        };
+        let down =
+            taps_along("own_batch / GROUPS / STRIDE_RIGHT", "FIRST_ROW", "KERNEL_HEIGHT", "STRIDE_DOWN");
+        let right =
+            taps_along("own_batch / GROUPS % STRIDE_RIGHT", "FIRST_COLUMN", "KERNEL_WIDTH", "STRIDE_RIGHT");
+        let (depth, batches, terms) = match self.residues {
+            None => ("(GROUP_SOURCES * TAPS)".into(), "GROUPS".into(), self.sources * self.taps),
+            Some(residues) => (
+                format!("(GROUP_SOURCES * {down} * {right})"),
+                format!("(GROUPS * {residues}u)"),
+                self.sources,
+            ),
         };
         let channels = self.sources.is_multiple_of(tile.step() as usize);
         let load =
@@ -172,10 +238,10 @@ impl<'a> Sweep<'a> {
             left: Loader { along, width: weight_width },
             right: Loader { along: Along::Across, width: 1 },
             store_width,
-            edges: edges(&tile, self.destinations, None, Some(self.sources * self.taps)),
-            extents: ["GROUP_DESTINATIONS", "constants.pixels", "(GROUP_SOURCES * TAPS)"],
+            edges: edges(&tile, self.destinations, None, Some(terms)),
+            extents: ["GROUP_DESTINATIONS", "constants.pixels", &depth],
             parts: None,
-            hooks: Hooks { place_b: true, start_b: channels, batches: Some("GROUPS"), ..Hooks::default() },
+            hooks: Hooks { place_b: true, start_b: channels, batches: Some(&batches), ..Hooks::default() },
             rounding,
             units,
         }

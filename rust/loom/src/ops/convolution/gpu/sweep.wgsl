@@ -2,7 +2,7 @@
 
 // The weight, or four side by side along the outputs, of the group.
 fn weight(input: u32, tap: u32, output: u32) -> #{WEIGHT} {
-    let at = (input * TAPS + tap) * OUTPUTS + batch * GROUP_OUTPUTS + output;
+    let at = (input * TAPS + tap) * OUTPUTS + group_number() * GROUP_OUTPUTS + output;
     return #{DECODED};
 }
 
@@ -10,8 +10,8 @@ fn weight(input: u32, tap: u32, output: u32) -> #{WEIGHT} {
 
 // Stores an element of the group's channel `row`, or four of neighbouring pixels.
 fn store(row: u32, pixel: u32, value: #{STORED}) {
-    let channel = batch * GROUP_DESTINATIONS + row;
-    let at = (pixel / PIXELS * DESTINATION_CHANNELS + channel) * PIXELS + pixel % PIXELS;
+    let channel = group_number() * GROUP_DESTINATIONS + row;
+    #{PLACE}
     let biased = value#{BIAS};
     destination[at / STORE_WIDTH] = #{ACTIVATED};
 }

@@ -77,6 +77,11 @@ fn shapes_that_go_each_way() {
         // Strides, with channels that are no multiples of anything.
         (square(13, 3, 2, 1), [18, 33], 1, 2),
         (square(13, 5, 3, 2), [3, 17], 1, 2),
+        // On the way back by residues of pixels, as many of each or not, in groups, and with terms in whole tiles.
+        (square(16, 5, 2, 2), [20, 24], 1, 2),
+        (square(14, 5, 3, 2), [34, 32], 2, 2),
+        (square(11, 4, 2, 0), [16, 48], 1, 3),
+        (square(12, 3, 3, 0), [17, 16], 1, 2),
         // Depthwise, rows of four pixels and others, and groups of several.
         (square(12, 3, 1, 1), [6, 12], 6, 2),
         (square(8, 5, 1, 2), [3, 3], 3, 2),

@@ -24,7 +24,7 @@ fn window_of(pixel: u32) -> Window {
     let plane = line / PIXELS_HEIGHT * STEP_BACK + FIRST_PLANE;
     let row = line % PIXELS_HEIGHT * STEP_DOWN + FIRST_ROW;
     let column = inside % PIXELS_WIDTH * STEP_RIGHT + FIRST_COLUMN;
-    let volume = (image * SOURCE_CHANNELS + batch * GROUP_SOURCES) * SOURCE_PLANE;
+    let volume = (image * SOURCE_CHANNELS + group_number() * GROUP_SOURCES) * SOURCE_PLANE;
     return Window(volume + (plane * SOURCE_HEIGHT + row) * SOURCE_WIDTH + column, plane, row, column);
 }
 

@@ -20,7 +20,7 @@ fn window_of(pixel: u32) -> Window {
     let inside = pixel % PIXELS;
     let row = inside / PIXELS_WIDTH * STEP_DOWN + FIRST_ROW;
     let column = inside % PIXELS_WIDTH * STEP_RIGHT + FIRST_COLUMN;
-    let plane = (image * SOURCE_CHANNELS + batch * GROUP_SOURCES) * SOURCE_PLANE;
+    let plane = (image * SOURCE_CHANNELS + group_number() * GROUP_SOURCES) * SOURCE_PLANE;
     return Window(plane + row * SOURCE_WIDTH + column, row, column);
 }
 

@@ -14,17 +14,21 @@ pub(super) fn enough(recorder: &Recorder<'_>) -> usize {
 pub(super) const SWEEP_THREADS: usize = 128;
 
 /// Fills in what `window.wgsl` or a sibling of it has to know of the geometry: from inputs to outputs,
-/// or back.
-pub(super) fn windows(op: &Convolution, forward: bool, shader: Shader) -> Shader {
+/// or back, all pixels together or `by_residue`.
+pub(super) fn windows(op: &Convolution, forward: bool, by_residue: bool, shader: Shader) -> Shader {
     let g = &op.geometry;
-    let (source, destination) = if forward { (g.input, g.output) } else { (g.output, g.input) };
+    let (source, mut destination) = if forward { (g.input, g.output) } else { (g.output, g.input) };
     let strided = !forward && g.stride != [1; 3];
+    if by_residue {
+        destination = [0, 1, 2].map(|axis| destination[axis].div_ceil(g.stride[axis]));
+    }
     // Numbers before zero wrap around.
     let back = |distance: usize| (distance as u32).wrapping_neg();
     let along = |distance: usize| if forward || strided { distance as u32 } else { back(distance) };
     let border = |distance: usize| if forward { back(distance) } else { distance as u32 };
     let step = |stride: usize| if forward { stride } else { 1 };
     let text = match (g.is_flat(), strided) {
+        (true, true) if by_residue => include_str!("residue_window.wgsl"),
         (true, true) => include_str!("strided_window.wgsl"),
         (true, false) => include_str!("window.wgsl"),
         (false, true) => include_str!("strided_volume_window.wgsl"),
@@ -34,6 +38,7 @@ pub(super) fn windows(op: &Convolution, forward: bool, shader: Shader) -> Shader
     shader
         .append(text)
         .append(include_str!("found.wgsl"))
+        .section("GROUP", if by_residue { "batch % GROUPS" } else { "batch" })
         .constant("PIXELS", destination.iter().product::<usize>())
         .constant("PIXELS_HEIGHT", destination[1])
         .constant("PIXELS_WIDTH", destination[2])

@@ -51,14 +51,13 @@ fn states_that_do_not_fit_workgroup_memory() {
 /// Weights so many that steps are dispatches of their own.
 #[test]
 fn steps_that_are_dispatches_of_their_own() {
-    for (cell, units) in [(Cell::Lstm, 83), (Cell::Gru, 97), (Cell::Tanh, 161), (Cell::Relu, 168)] {
-        // A row, some that fill no vector, and more than one workgroup takes.
-        for (rows, directions) in [(1, 2), (7, 1), (21, 1)] {
-            let mask = rows != 1;
-            let case = Case::new(Recurrent { mask, directions, ..op(cell, 4, units) }, rows);
-            assert!(case.op.is_stepwise());
-            both(&case);
-        }
+    let cells = [(Cell::Lstm, 83), (Cell::Gru, 97), (Cell::Tanh, 161), (Cell::Relu, 168)];
+    let of_each = cells.into_iter().flat_map(|cell| [(cell, 1, 2), (cell, 7, 1)]);
+    // So many rows that a workgroup takes eight, or sixteen.
+    for ((cell, units), rows, directions) in of_each.chain([(cells[0], 100, 1), (cells[1], 190, 1)]) {
+        let case = Case::new(Recurrent { mask: rows != 1, directions, ..op(cell, 4, units) }, rows);
+        assert!(case.op.is_stepwise());
+        both(&case);
     }
     let Some(gpu) = testing::gpu() else { return };
     // Room for fewer rows.
