@@ -20,6 +20,7 @@ from loom.reports.base import TabularReport
 from loom.schedules import Exponential
 from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig, check_training
+from loom.training.labelling import as_known, learn_classes
 from loom.training.rehearsal import Rehearsal, batches
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ def find_rate(
     engine = engine_of(net)
     engine.check_idle("find_rate")
     engine.build()
+    data = as_known(engine, data, config)
+    config = learn_classes(engine, config, data)
     config, source = settled_by_source(net, config, as_source(data))
     rising = Exponential(gamma=last / first, steps=count - 1)
     chosen = replace(config, learning_rate=first, schedule=rising)
