@@ -1,7 +1,7 @@
 """Images that are other ones in each epoch, drawn so that it does not matter who makes them, or when.
 
-The geometry is done on whatever type images have, colours on real numbers. Everything that is drawn for an image
-comes from a counter: seed, epoch and the image's number, see `loom.data.philox`.
+The geometry is done on whatever type images have, colours on real numbers. Everything that is drawn for an
+image comes from a counter: seed, epoch and the image's number, see `loom.data.philox`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _BRIGHTNESS, _CONTRAST, _SATURATION = 5, 6, 7
 _ERASES, _AREA, _ASPECT, _TOP, _LEFT = 8, 9, 10, 11, 12
 _MIXES, _CENTRE_Y, _CENTRE_X = 13, 14, 15
 _SHARES, _TRIES = 16, 24
-"""Where the draws of shares begin, in pairs, of which the first that is accepted counts; and how many there are."""
+"""Where the draws of shares begin, in pairs, of which the first that is accepted counts; and how many there
+are."""
 _DRAWS = _SHARES + 2 * _TRIES
 
 
@@ -119,7 +120,8 @@ class Augment(Plain):
         if moved.dtype != np.uint8:
             return self._coloured(moved.astype(x.dtype, copy=moved is x), draws)
         coloured = self._coloured(moved.astype(np.float32) / np.float32(255.0), draws)
-        return np.rint(coloured * np.float32(255.0)).astype(np.uint8)
+        back: Images = np.rint(coloured * np.float32(255.0)).astype(np.uint8)
+        return back
 
     def batch(
         self,
@@ -226,10 +228,8 @@ class Augment(Plain):
         self, x: Images, target: NDArray[Any], draws: NDArray[np.float32]
     ) -> tuple[Images, NDArray[Any]]:
         other, others = np.roll(x, -1, axis=0), np.roll(target, -1, axis=0)
-        if self.mixup and self.cutmix:
-            cuts = draws[:, _MIXES] < 0.5
-        else:
-            cuts = np.full(len(x), bool(self.cutmix))
+        half = 0.5 if self.mixup else 1.0
+        cuts = draws[:, _MIXES] < (half if self.cutmix else 0.0)
         alpha = np.where(cuts, self.cutmix, self.mixup)
         share = _beta(alpha, draws[:, _SHARES:]).astype(x.dtype)
         height, width = x.shape[2:]
@@ -278,7 +278,7 @@ def _shift(image: Images, out: Images, down: int, right: int) -> None:
 def _turned(x: Images, angles: NDArray[np.float32]) -> Images:
     """Returns images turned around their middles, interpolated between four pixels.
 
-    What lies outside is zeros: the image is padded by one pixel of them, where all that is farther away lands.
+    What lies outside is zeros: the image is padded by a pixel of them, where all that is farther away lands.
     """
     rows, channels, height, width = x.shape
     padded = np.zeros((rows, channels, height + 3, width + 3), x.dtype)
@@ -311,8 +311,10 @@ def _turned(x: Images, angles: NDArray[np.float32]) -> Images:
 
 def _grey(x: Images) -> Images:
     """Returns (rows, 1, height, width): how bright colours are, by ITU-R 601."""
+    grey: Images
     if x.shape[1] != 3:
-        return x.mean(axis=1, keepdims=True, dtype=x.dtype)
+        grey = x.mean(axis=1, keepdims=True, dtype=x.dtype)
+        return grey
     grey = x[:, :1] * x.dtype.type(0.299)
     grey += x[:, 1:2] * x.dtype.type(0.587)
     grey += x[:, 2:] * x.dtype.type(0.114)
@@ -325,15 +327,15 @@ def _shares(target: NDArray[Any], classes: int | None) -> NDArray[Any]:
         return target
     if classes is None:
         raise ConfigError(
-            "Augment: mixup and cutmix make shares of classes, and nobody says how many there are; name them, "
-            "classes=[...], or give rows of zeros and ones as targets"
+            "Augment: mixup and cutmix make shares of classes, and nobody says how many there are; name "
+            "them, classes=[...], or give rows of zeros and ones as targets"
         )
     found: NDArray[np.float32] = np.eye(classes, dtype=np.float32)[target]
     return found
 
 
 def _beta(alpha: NDArray[np.float64], draws: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Draws from Beta(alpha, alpha), alpha at most 1: Joehnk's way, whose pairs are accepted at least half the time.
+    """Draws from Beta(alpha, alpha), alpha at most 1, by Joehnk's way: half the pairs or more are accepted.
 
     Args:
         alpha: (rows,).

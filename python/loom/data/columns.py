@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from loom._settings.checks import choice, items
 from loom._settings.suggestions import shown
+from loom._typing import Foreign
 from loom.data.batches import TrainingBatch
 from loom.data.encoder import ColumnEncoder, learned
 from loom.data.frames import read_frame
@@ -34,12 +34,12 @@ class Table(TrainingBatch):
     encoder: ColumnEncoder | None = None
 
     @property
-    def x(self) -> Any:  # noqa: ANN401 - a matrix or a dictionary
+    def x(self) -> Foreign:
         """The samples."""
         return self.input
 
     @property
-    def y(self) -> Any:  # noqa: ANN401 - whatever the target holds
+    def y(self) -> Foreign:
         """The targets."""
         return self.target
 
@@ -50,7 +50,7 @@ class Table(TrainingBatch):
 
 
 def columns(
-    frame: Any,  # noqa: ANN401 - frames of several packages
+    frame: Foreign,
     target: str | Sequence[str],
     *,
     categories: Sequence[str] = (),

@@ -1,4 +1,4 @@
-"""What is done to the columns of a frame before a network reads them: learned once, applied again, kept as JSON."""
+"""What is done to columns before a network reads them: learned once, applied again, kept as JSON."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._settings.suggestions import shown
+from loom._typing import Foreign
 from loom.data.frames import Column, Frame, read_frame
 from loom.errors import ConfigError, DataError, DTypeError
 
@@ -123,7 +124,7 @@ class ColumnEncoder:
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(part.name for part in self.parts))
 
-    def __call__(self, frame: Any) -> Any:  # noqa: ANN401 - a frame of several packages; a matrix or a dictionary
+    def __call__(self, frame: Foreign) -> Foreign:
         """Returns what a network reads of a frame.
 
         Args:
@@ -172,11 +173,11 @@ class ColumnEncoder:
         absent = [name for name in self.columns if name not in given.names]
         if absent:
             raise DataError(
-                f"the frame has no column {', '.join(map(repr, absent))}, which the network has learned from; it "
-                f"has {', '.join(map(repr, given.names))}"
+                f"the frame has no column {', '.join(map(repr, absent))}, which the network has learned "
+                f"from; it has {', '.join(map(repr, given.names))}"
             )
 
-    def targets(self, frame: Any) -> NDArray[Any]:  # noqa: ANN401 - a frame of several packages
+    def targets(self, frame: Foreign) -> NDArray[Any]:
         """Returns the targets of a frame.
 
         Args:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._settings.suggestions import shown
+from loom._typing import Foreign
 from loom.convert import as_numpy
 from loom.data.augmenting import Augment
 from loom.data.loading import SampleLoader
@@ -16,6 +17,7 @@ from loom.errors import ConfigError, DataError
 
 __all__ = ["Samples", "adopted", "samples"]
 
+_PARTS = ("input", "target", "weight")
 _TARGETS = ("label", "labels", "target", "targets", "y")
 
 
@@ -28,13 +30,13 @@ class Samples(SampleLoader):
         **settings: As for `Loader`.
     """
 
-    def __init__(self, dataset: Any, parts: Callable[[Any], Sequence[Any]], **settings: Any) -> None:
+    def __init__(self, dataset: Foreign, parts: Callable[[Any], Sequence[Any]], **settings: Foreign) -> None:
         super().__init__("samples", len(dataset), **settings)
         self.dataset = dataset
         self._parts = parts
 
     def identity(self) -> dict[str, Any]:
-        """Returns what tells this data from other data, as JSON: of the samples themselves nothing is known."""
+        """Returns what tells this data from other data, as JSON; of the samples nothing is known."""
         mark = getattr(self.dataset, "_fingerprint", None)
         return {**super().identity(), "dataset": type(self.dataset).__qualname__, "fingerprint": mark}
 
@@ -44,19 +46,19 @@ class Samples(SampleLoader):
             parts = self._parts(self.dataset[row])
             if not isinstance(parts, (tuple, list)) or len(parts) not in (2, 3):
                 raise DataError(
-                    f"samples: sample {row} is no (x, y) or (x, y, weight), but {type(parts).__name__}; say what "
-                    "is which: loom.data.samples(dataset, input=..., target=...), or transform=..."
+                    f"samples: sample {row} is no (x, y) or (x, y, weight), but {type(parts).__name__}; say "
+                    "what is which: loom.data.samples(dataset, input=..., target=...), or transform=..."
                 )
             found.append(tuple(_array(part) for part in parts))
         columns = list(zip(*found, strict=True))
         stacked = [
-            _stacked(column, rows, name) for column, name in zip(columns, ("input", "target", "weight"))
-        ]  # noqa: B905
+            _stacked(column, rows, name) for column, name in zip(columns, _PARTS[: len(columns)], strict=True)
+        ]
         return stacked[0], stacked[1], stacked[2] if len(stacked) == 3 else None
 
 
 def samples(
-    dataset: Any,
+    dataset: Foreign,
     *,
     input: str | None = None,  # noqa: A002 - what it is called everywhere in loom
     target: str | None = None,
@@ -105,8 +107,8 @@ def samples(
     """
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise DataError(
-            f"samples takes what has len() and [number], got {type(dataset).__name__}; what can only be iterated "
-            "gives batches by loom.data.generate(lambda: dataset)"
+            f"samples takes what has len() and [number], got {type(dataset).__name__}; what can only be "
+            "iterated gives batches by loom.data.generate(lambda: dataset)"
         )
     if len(dataset) == 0:
         raise DataError("samples: the data set is empty")
@@ -120,14 +122,14 @@ def samples(
             said, told = _columns(first, input, target)
             names = names or _class_names(dataset, told)
 
-            def parts(sample: Any) -> Sequence[Any]:
+            def parts(sample: Foreign) -> Sequence[Any]:
                 return sample[said], sample[told]
 
         elif input is not None or target is not None:
             raise ConfigError("samples: input= and target= name columns, and samples are no dictionaries")
         else:
 
-            def parts(sample: Any) -> Sequence[Any]:
+            def parts(sample: Foreign) -> Sequence[Any]:
                 found: Sequence[Any] = sample
                 return found
 
@@ -138,7 +140,7 @@ def samples(
     return found
 
 
-def adopted(data: Any, batch_size: int = 32, *, shuffle: bool = False, seed: int = 0) -> Any:
+def adopted(data: Foreign, batch_size: int = 32, *, shuffle: bool = False, seed: int = 0) -> Foreign:
     """Returns batches of a data set that gives samples by their numbers; anything else as it is.
 
     Args:
@@ -184,14 +186,14 @@ def _columns(sample: Mapping[str, Any], said: str | None, told: str | None) -> t
     return said, told
 
 
-def _class_names(dataset: Any, told: str) -> tuple[str, ...] | None:
+def _class_names(dataset: Foreign, told: str) -> tuple[str, ...] | None:
     features = getattr(dataset, "features", None)
     kind = features.get(told) if isinstance(features, Mapping) else None
     names = getattr(kind, "names", None)
     return tuple(map(str, names)) if isinstance(names, (list, tuple)) and names else None
 
 
-def _array(part: Any) -> Any:
+def _array(part: Foreign) -> Foreign:
     """Returns a part of a sample as an array; pictures of Pillow as (channels, height, width) from 0 to 1."""
     if hasattr(part, "getbands") and hasattr(part, "tobytes"):
         image = np.asarray(part.convert("L") if part.mode in ("1", "L") else part.convert("RGB"))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._settings.suggestions import unknown
+from loom._typing import Foreign
 from loom.errors import DataError, DTypeError
 
 __all__ = ["Column", "Frame", "is_frame", "read_frame", "rows_of"]
@@ -44,8 +45,8 @@ class Column:
         if self.missing.any():
             rows = np.flatnonzero(self.missing)
             raise DataError(
-                f"column {self.name!r} has no value in {len(rows)} rows, the first of which is row {rows[0]}; "
-                "leave these rows out"
+                f"column {self.name!r} has no value in {len(rows)} rows, first in row {rows[0]}; leave these "
+                "rows out"
             )
         return self.values.astype(str) if self.kind == "text" else self.values
 
@@ -99,14 +100,14 @@ def is_frame(value: object) -> bool:
     )
 
 
-def rows_of(frame: Any) -> int:  # noqa: ANN401 - frames of several packages
+def rows_of(frame: Foreign) -> int:
     """Returns how many rows a frame has."""
     if isinstance(frame, Mapping):
         return min((len(column) for column in frame.values()), default=0)
     return int(frame.num_rows) if _is_arrow(frame) else len(frame)
 
 
-def read_frame(frame: Any) -> Frame:  # noqa: ANN401 - frames of several packages
+def read_frame(frame: Foreign) -> Frame:
     """Returns a frame of any package.
 
     Args:
@@ -139,7 +140,7 @@ def _is_arrow(frame: object) -> bool:
     return type(frame).__module__.partition(".")[0] == "pyarrow"
 
 
-def _column(name: str, values: Any) -> Column:
+def _column(name: str, values: Foreign) -> Column:
     """Reads one column of any package."""
     package = type(values).__module__.partition(".")[0]
     if package == "pyarrow":
@@ -151,7 +152,7 @@ def _column(name: str, values: Any) -> Column:
     return _plain(name, values)
 
 
-def _pandas(name: str, series: Any) -> Column:
+def _pandas(name: str, series: Foreign) -> Column:
     kind = str(series.dtype)
     if kind == "category":
         # Categories that are numbers are names here.
@@ -170,7 +171,7 @@ def _pandas(name: str, series: Any) -> Column:
     return _plain(name, values, missing)
 
 
-def _polars(name: str, series: Any) -> Column:
+def _polars(name: str, series: Foreign) -> Column:
     kind = str(series.dtype)
     if kind.startswith(("Date", "Time", "Duration")):
         raise _dates(name, kind)
@@ -187,7 +188,7 @@ def _polars(name: str, series: Any) -> Column:
     return _number(name, values, missing | _nan(values))
 
 
-def _arrow(name: str, values: Any) -> Column:
+def _arrow(name: str, values: Foreign) -> Column:
     kind = str(values.type)
     if kind.startswith(("date", "time", "duration", "month")):
         raise _dates(name, kind)
@@ -211,7 +212,7 @@ def _arrow(name: str, values: Any) -> Column:
     return _number(name, numbers, missing | _nan(numbers))
 
 
-def _plain(name: str, values: Any, missing: NDArray[np.bool_] | None = None) -> Column:
+def _plain(name: str, values: Foreign, missing: NDArray[np.bool_] | None = None) -> Column:
     """Reads an array, a list, or what can be turned into an array."""
     array = values if isinstance(values, np.ndarray) else _listed(values)
     if array.ndim != 1:
@@ -229,7 +230,7 @@ def _plain(name: str, values: Any, missing: NDArray[np.bool_] | None = None) -> 
     return _number(name, array, none | _nan(array))
 
 
-def _listed(values: Any) -> NDArray[Any]:
+def _listed(values: Foreign) -> NDArray[Any]:
     if isinstance(values, (list, tuple)):
         # With None or texts among them, NumPy would make texts of numbers.
         return np.array(values, dtype=object) if _mixed(values) else np.asarray(values)
@@ -243,7 +244,7 @@ def _mixed(values: Sequence[Any]) -> bool:
 def _objects(name: str, values: NDArray[Any], missing: NDArray[np.bool_]) -> Column:
     """Reads objects: texts, or numbers and booleans with None among them."""
     none = missing | np.array([value is None or value != value for value in values.tolist()], dtype=bool)
-    held = [value for value in values[~none].tolist()]
+    held = values[~none].tolist()
     kinds = {type(value) for value in held}
     if not held or all(issubclass(kind, str) for kind in kinds):
         if not held:
@@ -277,8 +278,8 @@ def _number(name: str, values: NDArray[Any], missing: NDArray[np.bool_]) -> Colu
     infinite = np.isinf(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
     if infinite.any():
         raise DataError(
-            f"column {name!r} is infinite in row {int(np.flatnonzero(infinite)[0])}; leave such rows out, or put "
-            "NaN there, which counts as missing"
+            f"column {name!r} is infinite in row {int(np.flatnonzero(infinite)[0])}; leave such rows out, or "
+            "put NaN there, which counts as missing"
         )
     return Column(name, "number", values, missing)
 
@@ -290,8 +291,8 @@ def _nan(values: NDArray[Any]) -> NDArray[np.bool_]:
 
 def _dates(name: str, kind: str) -> DTypeError:
     return DTypeError(
-        f"column {name!r} holds dates or times ({kind}), which are no quantity by themselves; make numbers of "
-        "what matters of them, such as the days since a day, the month or the weekday "
+        f"column {name!r} holds dates or times ({kind}), which are no quantity by themselves; make numbers "
+        "of what matters of them, such as the days since a day, the month or the weekday "
         f"(frame[{name!r}].dt.month), or leave the column out: drop=[{name!r}]"
     )
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from loom._settings.checks import ExtentsLike, choice, extents, items
 from loom._settings.suggestions import shown
+from loom._typing import Foreign
 from loom.data.augmenting import Augment
 from loom.data.loading import SampleLoader
 from loom.data.splitting import split
@@ -48,7 +49,7 @@ class ImageFolder(SampleLoader):
         classes: Sequence[str],
         size: tuple[int, int] | None,
         colour: str | None,
-        **settings: Any,
+        **settings: Foreign,
     ) -> None:
         super().__init__("image_folder", len(files), **settings)
         self.files = list(files)
@@ -118,7 +119,7 @@ class ImageFolder(SampleLoader):
             augment=augment,
         )
 
-    def _opened(self, file: Path) -> Any:
+    def _opened(self, file: Path) -> Foreign:
         try:
             return self._pillow.open(file)
         except (OSError, ValueError, SyntaxError, self._pillow.DecompressionBombError) as error:

@@ -81,8 +81,8 @@ class Classes:
             strange = found[table < 0]
             count = int(np.isin(labels, strange).sum())
             raise DataError(
-                f"{where}: {count} labels are of no class of the network's, such as {shown(strange[0].item())}; "
-                f"the classes are {self._told()}"
+                f"{where}: {count} labels are of no class of the network's, such as "
+                f"{shown(strange[0].item())}; the classes are {self._told()}"
             )
         classes: NDArray[np.int32] = table[places].reshape(labels.shape)
         return classes

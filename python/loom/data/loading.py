@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._settings.checks import flag, whole
+from loom._typing import Foreign
 from loom.data.augmenting import Augment
 from loom.data.batches import TrainingBatch
 from loom.errors import ConfigError, SerializationError
@@ -136,9 +138,9 @@ class Loader:
         self,
         epoch: int,
         rows: NDArray[np.intp],
-        x: Any,
-        y: Any,
-        weight: Any = None,
+        x: Foreign,
+        y: Foreign,
+        weight: Foreign = None,
     ) -> TrainingBatch:
         """Returns a batch, augmented."""
         if self.augment is not None:
@@ -160,12 +162,12 @@ class SampleLoader(Loader):
         **settings: As for `Loader`.
     """
 
-    def __init__(self, where: str, rows: int, **settings: Any) -> None:
+    def __init__(self, where: str, rows: int, **settings: Foreign) -> None:
         super().__init__(where, **settings)
         self.rows = rows
 
     def __len__(self) -> int:
-        return -(-self.rows // self.batch_size)
+        return math.ceil(self.rows / self.batch_size)
 
     def identity(self) -> dict[str, Any]:
         """Returns what tells this data from other data, as JSON."""

@@ -67,4 +67,5 @@ def uniforms(seed: int, epoch: int, samples: NDArray[np.integer], count: int) ->
         (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF),
     )
     flat = words.transpose(1, 2, 0).reshape(len(numbers), -1)[:, :count]
-    return (flat >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-24)
+    drawn: NDArray[np.float32] = (flat >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-24)
+    return drawn

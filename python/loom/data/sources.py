@@ -13,6 +13,7 @@ import numpy as np
 
 from loom._settings.checks import choice, whole
 from loom._settings.suggestions import shown
+from loom._typing import Foreign
 from loom.convert import as_numpy
 from loom.data.augmenting import Augment
 from loom.data.columns import named
@@ -31,7 +32,7 @@ _PIECES = 16
 class ArrayStream(StreamLoader):
     """Arrays that are read as they are needed; `stream` makes it."""
 
-    def __init__(self, arrays: Sequence[Any], window: int | None, **settings: Any) -> None:
+    def __init__(self, arrays: Sequence[Any], window: int | None, **settings: Foreign) -> None:
         rows = len(arrays[0])
         size = sum(_row_bytes(array) for array in arrays)
         chosen = max(_WINDOW_BYTES // max(size, 1), 1) if window is None else window
@@ -66,9 +67,9 @@ class ArrayStream(StreamLoader):
 
 
 def stream(
-    x: Any,
-    y: Any,
-    weight: Any = None,
+    x: Foreign,
+    y: Foreign,
+    weight: Foreign = None,
     *,
     batch_size: int = 32,
     shuffle: bool = True,
@@ -124,7 +125,7 @@ def stream(
     return found
 
 
-def _array(name: str, part: Any) -> Any:
+def _array(name: str, part: Foreign) -> Foreign:
     if isinstance(part, (str, os.PathLike)):
         file = Path(part)
         try:
@@ -140,12 +141,12 @@ def _array(name: str, part: Any) -> Any:
     return as_numpy(part, what=f"stream: {name}")
 
 
-def _row_bytes(array: Any) -> int:
+def _row_bytes(array: Foreign) -> int:
     return int(np.prod(array.shape[1:], dtype=np.int64)) * int(array.dtype.itemsize)
 
 
-def _let_go(array: Any) -> None:
-    """Gives back the memory in which pages of a mapped file lie; what is changed in them stays in the file."""
+def _let_go(array: Foreign) -> None:
+    """Gives back memory in which pages of a mapped file lie; what was changed in them is in the file."""
     owner = array
     while owner is not None and not isinstance(owner, np.memmap):
         owner = getattr(owner, "base", None)
@@ -161,7 +162,7 @@ def _let_go(array: Any) -> None:
 class ColumnStream(StreamLoader):
     """Tables in files; `column_files` makes it."""
 
-    def __init__(self, files: Sequence[Path], encoder: ColumnEncoder | None, **settings: Any) -> None:
+    def __init__(self, files: Sequence[Path], encoder: ColumnEncoder | None, **settings: Foreign) -> None:
         self.files = list(files)
         self._groups = [(file, group, rows) for file in files for group, rows in enumerate(_groups(file))]
         self._learning: dict[str, Any] = settings.pop("learning")
@@ -215,7 +216,7 @@ class _Tables:
         self._tables: Iterator[Any] | None = None
         self._place = 0
 
-    def at(self, first: int) -> Any:
+    def at(self, first: int) -> Foreign:
         """Returns the piece that begins with a row; pieces are asked for in order."""
         if self._tables is None:
             self._tables = _tables(self._file, self._group)
@@ -287,7 +288,7 @@ def column_files(
     return ColumnStream(files, encoder, learning=learning, window=window, **settings)
 
 
-def _files(path: Any) -> list[Path]:
+def _files(path: Foreign) -> list[Path]:
     listed = [Path(path)] if isinstance(path, (str, os.PathLike)) else [Path(each) for each in path]
     found: list[Path] = []
     for each in listed:
@@ -354,7 +355,7 @@ class Generated(StreamLoader):
     """What a function yields; `generate` makes it."""
 
     def __init__(
-        self, function: Callable[..., Iterable[Any]], rows: int | None, window: int, **settings: Any
+        self, function: Callable[..., Iterable[Any]], rows: int | None, window: int, **settings: Foreign
     ) -> None:
         super().__init__("generate", rows, window, **settings)
         self._function = function

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._settings.checks import flag, real, whole
-from loom._typing import ArrayLike
+from loom._typing import ArrayLike, Foreign
 from loom.convert import as_numpy
 from loom.data.batches import ArraySource, TrainingBatch
 from loom.data.frames import is_frame, read_frame, rows_of
@@ -117,8 +117,8 @@ def split(
     if held.all() or not held.any():
         what = f"of {len(np.unique(teams))} groups " if teams is not None else ""
         raise DataError(
-            f"split: a share of {share:g} of {rows} samples {what}leaves {int((~held).sum())} for training and "
-            f"{int(held.sum())} held out; both need at least one"
+            f"split: a share of {share:g} of {rows} samples {what}leaves {int((~held).sum())} for training "
+            f"and {int(held.sum())} held out; both need at least one"
         )
     return _taken(data, np.flatnonzero(~held)), _taken(data, np.flatnonzero(held))
 
@@ -198,7 +198,7 @@ def _settings(
     return rows, strata, None if groups is None else _numbered(where, "groups", groups, data, rows)
 
 
-def _numbered(where: str, name: str, values: Any, data: object, rows: int) -> Rows:
+def _numbered(where: str, name: str, values: Foreign, data: object, rows: int) -> Rows:
     if isinstance(values, str):
         if not is_frame(data):
             raise ConfigError(f"{where}: {name}={values!r} names a column, and the data is no frame")
@@ -221,7 +221,7 @@ def _target(where: str, data: object) -> object:
     raise ConfigError(f"{where}: stratify=True needs targets, (x, y); name the column of a frame")
 
 
-def _count(where: str, data: Any) -> int:
+def _count(where: str, data: Foreign) -> int:
     if is_frame(data):
         return rows_of(data)
     parts = (data.input, data.target, data.weight) if isinstance(data, TrainingBatch) else data
@@ -236,13 +236,13 @@ def _count(where: str, data: Any) -> int:
     return counts.pop()
 
 
-def _length(part: Any) -> int:
+def _length(part: Foreign) -> int:
     if isinstance(part, dict):
         return min(_length(each) for each in part.values())
     return rows_of(part) if is_frame(part) else int(as_numpy(part).shape[0])
 
 
-def _taken(data: Any, rows: Rows | slice) -> Any:
+def _taken(data: Foreign, rows: Rows | slice) -> Foreign:
     """Returns some rows of data, in the form that it has."""
     if isinstance(data, TrainingBatch):
         weight = None if data.weight is None else _taken(data.weight, rows)
@@ -276,7 +276,7 @@ def _whole_groups(teams: Rows, wanted: int, draw: np.random.Generator) -> Rows:
     counts = np.bincount(teams)
     held, taken = np.zeros(len(counts), bool), 0
     for team in draw.permutation(len(counts)):
-        if abs(taken + counts[team] - wanted) < abs(taken - wanted) and not held.sum() + 1 == len(counts):
+        if abs(taken + counts[team] - wanted) < abs(taken - wanted) and held.sum() + 1 != len(counts):
             held[team], taken = True, taken + counts[team]
     if not held.any() and len(counts) > 1:
         held[np.argmin(counts)] = True

@@ -1,12 +1,13 @@
 """Sources larger than memory: arrays in files, tables in files, and what a function yields.
 
-All are read in pieces. An epoch goes through the pieces in an order of its own, collects as many as make a window,
-and shuffles the rows of that: memory holds a window, the pieces that it begins and ends in, and the batches that
-workers make ahead.
+All are read in pieces. An epoch goes through the pieces in an order of its own, collects as many as make a
+window, and shuffles the rows of that: memory holds a window, the pieces that it begins and ends in, and the
+batches that workers make ahead.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._settings.checks import whole
+from loom._typing import Foreign
 from loom.data.batches import TrainingBatch
 from loom.data.loading import Job, Loader
 from loom.errors import DataError
@@ -49,7 +51,7 @@ class StreamLoader(Loader):
         **settings: As for `Loader`.
     """
 
-    def __init__(self, where: str, rows: int | None, window: int, **settings: Any) -> None:
+    def __init__(self, where: str, rows: int | None, window: int, **settings: Foreign) -> None:
         super().__init__(where, **settings)
         size = self.batch_size
         # Batches do not go over the ends of windows.
@@ -59,7 +61,7 @@ class StreamLoader(Loader):
     def __len__(self) -> int:
         if self.rows is None:
             raise TypeError(f"{self._where}: nobody knows how many batches there are")
-        return -(-self.rows // self.batch_size)
+        return math.ceil(self.rows / self.batch_size)
 
     def identity(self) -> dict[str, Any]:
         """Returns what tells this data from other data, as JSON."""

@@ -43,9 +43,9 @@ def as_target(
         array = array[:, None]
     if array.dtype.kind in "US":
         raise DTypeError(
-            f'target: expected numbers, got dtype {array.dtype}; text labels go with loss="cross_entropy" and an '
-            "output for each class, and where data comes in batches the network has to know their names: "
-            "net.card = loom.ModelCard(labels=[...])"
+            f'target: expected numbers, got dtype {array.dtype}; text labels go with loss="cross_entropy" '
+            "and an output for each class, and where data comes in batches the network has to know their "
+            "names: net.card = loom.ModelCard(labels=[...])"
         )
     values: RealArray = as_real_array(array, precision, what="target")
     if values.ndim != axes or values.shape[1:] != output_shape:

@@ -57,8 +57,8 @@ def windows(
     values = as_numpy(series, what="windows: series")
     if values.ndim not in (1, 2):
         raise DataError(
-            f"windows: a series is (time,) or (time, features), got shape {values.shape}; cut each series of a "
-            "batch by itself and put the windows together with np.concatenate"
+            f"windows: a series is (time,) or (time, features), got shape {values.shape}; cut each series of "
+            "a batch by itself and put the windows together with np.concatenate"
         )
     if len(values) < size + ahead:
         raise DataError(

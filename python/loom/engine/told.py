@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loom._typing import Foreign
 from loom.errors import ConfigError, SerializationError
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def remember_encoder(native: _native.Network, encoder: ColumnEncoder | None) -> 
     tell(native, found)
 
 
-def encoded(native: _native.Network, x: Any) -> Any:  # noqa: ANN401 - arrays and frames
+def encoded(native: _native.Network, x: Foreign) -> Foreign:
     """Returns what the network reads of a frame, by its encoder; anything else as it is.
 
     Args:

@@ -87,11 +87,9 @@ def predict_classes(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> NDA
         raise ShapeError(f"predict_classes: outputs of shape {outputs.shape[1:]} are no classes")
     # As losses have it: images are (rows, classes, height, width).
     axis = 1 if outputs.ndim == 4 else -1
-    if outputs.shape[1:] == (1,):
-        found = (outputs[:, 0] > 0).astype(np.int64)
-    else:
-        found = outputs.argmax(axis=axis)
-    count = 2 if outputs.shape[1:] == (1,) else outputs.shape[axis]
+    single = outputs.shape[1:] == (1,)
+    found = (outputs[:, 0] > 0).astype(np.int64) if single else outputs.argmax(axis=axis)
+    count = 2 if single else outputs.shape[axis]
     return classes.labels(found) if classes is not None and len(classes.values) == count else found
 
 

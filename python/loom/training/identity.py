@@ -50,8 +50,8 @@ def data_identity(data: Data | None, *, whole: bool = False) -> dict[str, Any] |
     """Returns what tells data from other data.
 
     Of arrays, and of lists of them, that is shapes, types and a hash of the bytes: of all up to 1 GiB an
-    array, of 4,096 pieces of 64 KiB of what is larger. What is iterated is known by its type and length, and by
-    what its method `identity` says, where it has one.
+    array, of 4,096 pieces of 64 KiB of what is larger. What is iterated is known by its type and length, and
+    by what its method `identity` says, where it has one.
 
     Args:
         data: As in `loom.train`.

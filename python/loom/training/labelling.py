@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import losses
+from loom._typing import Foreign
 from loom.convert import as_numpy
 from loom.data import ArraySource, Classes, Data, Source, Table, TrainingBatch
 from loom.data.foreign import adopted
@@ -50,12 +51,16 @@ def as_known(engine: Engine, data: Data, config: TrainingConfig | None, *, learn
             return Table(known(data), known.targets(data), None, known)
         if not isinstance(data, dict):
             raise DataError(
-                f"data: a {type(data).__module__.partition('.')[0]} frame does not say what is told of it; make a "
-                "table of it, table = loom.data.columns(frame, target=...), and give that"
+                f"data: a {type(data).__module__.partition('.')[0]} frame does not say what is told of it; "
+                "make a table of it, table = loom.data.columns(frame, target=...), and give that"
             )
+    found: Data
     if config is None:
-        return adopted(data)
-    return adopted(data, batch_size=config.batch_size, shuffle=learns and config.shuffle, seed=config.seed)
+        found = adopted(data)
+    else:
+        shuffle = learns and config.shuffle
+        found = adopted(data, batch_size=config.batch_size, shuffle=shuffle, seed=config.seed)
+    return found
 
 
 def takes_labels(config: TrainingConfig, output_shape: tuple[int, ...]) -> bool:
@@ -125,15 +130,18 @@ def _may_have_labels(config: TrainingConfig) -> bool:
 def _unequal(names: list[str], outputs: int) -> str:
     listed = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
     return (
-        f"target: there are {len(names)} labels ({listed}), but the network tells {outputs} classes; give the last "
-        f"layer {len(names)} units, or name all classes, net.card = loom.ModelCard(labels=[...])"
+        f"target: there are {len(names)} labels ({listed}), but the network tells {outputs} classes; give "
+        f"the last layer {len(names)} units, or name all classes, net.card = loom.ModelCard(labels=[...])"
     )
 
 
 def _are_no_indices(labels: NDArray[Any], outputs: int, kinds: int) -> bool:
-    """Whether whole numbers are the labels of as many classes as there are outputs, and no class indices."""
+    """Whether whole numbers name as many classes as there are outputs, with gaps between them.
+
+    Numbers without gaps that begin elsewhere than at 0 are a mistake more often than names.
+    """
     low, high = int(labels.min()), int(labels.max())
-    return kinds == outputs and low >= 0 and high >= outputs
+    return kinds == outputs and low >= 0 and high - low >= kinds
 
 
 def _labels(data: Data) -> NDArray[Any] | None:
@@ -172,11 +180,11 @@ def _together(found: list[NDArray[Any]]) -> NDArray[Any] | None:
     return np.concatenate(found) if same else None
 
 
-def _second(part: object) -> Any:  # noqa: ANN401 - targets of any form
+def _second(part: object) -> Foreign:
     return part[1] if isinstance(part, (tuple, list)) and len(part) in (2, 3) else None
 
 
-def indexed(target: Any, classes: Classes | None) -> Any:  # noqa: ANN401 - targets of any form
+def indexed(target: Foreign, classes: Classes | None) -> Foreign:
     """Returns the class indices that labels stand for; other targets as they are.
 
     Args:
