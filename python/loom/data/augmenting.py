@@ -32,6 +32,8 @@ _MIXES, _CENTRE_Y, _CENTRE_X = 13, 14, 15
 _SHARES, _TRIES = 16, 24
 """Where the draws of shares begin, in pairs, of which the first that is accepted counts; and how many there
 are."""
+_NEAR = 1 << 16
+"""How many numbers are worked on at a time."""
 _DRAWS = _SHARES + 2 * _TRIES
 
 
@@ -117,9 +119,9 @@ class Augment(Plain):
         moved = self._geometry(x, draws)
         if not self._colours:
             return moved
-        if moved.dtype != np.uint8:
-            return self._coloured(moved.astype(x.dtype, copy=moved is x), draws)
-        coloured = self._coloured(moved.astype(np.float32) / np.float32(255.0), draws)
+        coloured = self._coloured(moved, draws)
+        if x.dtype != np.uint8:
+            return coloured
         back: Images = np.rint(coloured * np.float32(255.0)).astype(np.uint8)
         return back
 
@@ -153,12 +155,7 @@ class Augment(Plain):
         """
         x = _checked(images)
         draws = uniforms(seed, epoch, samples, _DRAWS)
-        x = self._geometry(x, draws)
-        if x.dtype == np.uint8:
-            x = np.multiply(x, np.float32(1.0 / 255.0), dtype=np.float32)
-        elif x is images:
-            x = x.copy()
-        x = self._coloured(x, draws)
+        x = self._coloured(self._geometry(x, draws), draws)
         if images.dtype == np.uint8 and not to_one:
             x *= np.float32(255.0)
         if not (self.mixup or self.cutmix):
@@ -192,37 +189,58 @@ class Augment(Plain):
         )
 
     def _coloured(self, x: Images, draws: NDArray[np.float32]) -> Images:
-        """Changes colours and erases, in place; real numbers from 0 to 1."""
+        """Returns images from 0 to 1 with other colours, and with what is erased."""
+        numbers = np.dtype(np.float32) if x.dtype == np.uint8 else x.dtype
+        found = np.empty(x.shape, numbers)
+        # As much at a time as stays in a processor's cache.
+        step = max(_NEAR // max(int(np.prod(x.shape[1:])), 1), 1)
+        for first in range(0, len(x), step):
+            part, some = found[first : first + step], draws[first : first + step]
+            if x.dtype == np.uint8:
+                np.multiply(x[first : first + step], np.float32(1.0 / 255.0), out=part)
+            else:
+                part[:] = x[first : first + step]
+            if self.brightness or self.contrast or self.saturation:
+                self._recolour(part, some)
+        if self.erase:
+            self._erase(found, draws)
+        return found
 
-        def factors(place: int, most: float) -> NDArray[Any]:
-            found: NDArray[Any] = 1 + (draws[:, place] * 2 - 1) * np.float32(most)
+    def _recolour(self, x: Images, draws: NDArray[np.float32]) -> None:
+        """Changes colours in place.
+
+        With b, c and s the factors of brightness, contrast and saturation, all three together are
+        b c s x + b c (1 - s) grey + b (1 - c) mean, where the mean is that of the grey.
+        """
+
+        def factors(place: int, most: float) -> Images:
+            found: Images = 1 + (draws[:, place] * 2 - 1) * np.float32(most)
             return found.astype(x.dtype)[:, None, None, None]
 
-        if self.brightness:
-            x *= factors(_BRIGHTNESS, self.brightness)
-        if self.contrast:
-            mean = _grey(x).mean(axis=(1, 2, 3), keepdims=True, dtype=x.dtype)
-            factor = factors(_CONTRAST, self.contrast)
-            x *= factor
-            x += mean * (1 - factor)
-        if self.saturation and x.shape[1] == 3:
-            factor = factors(_SATURATION, self.saturation)
-            grey = _grey(x) * (1 - factor)
-            x *= factor
+        bright, contrast = factors(_BRIGHTNESS, self.brightness), factors(_CONTRAST, self.contrast)
+        colourful = factors(_SATURATION, self.saturation if x.shape[1] == 3 else 0.0)
+        if self.contrast or self.saturation:
+            grey = _grey(x)
+            mean = grey.reshape(len(x), -1).mean(axis=1, dtype=x.dtype)[:, None, None, None]
+            grey = grey * (bright * contrast * (1 - colourful))
+            grey += mean * (bright * (1 - contrast))
+            x *= bright * contrast * colourful
             x += grey
-        if self.brightness or self.contrast or self.saturation:
-            np.clip(x, 0, 1, out=x)
-        if self.erase:
-            height, width = x.shape[2:]
-            area = (0.02 + 0.31 * draws[:, _AREA]) * np.float32(height * width)
-            aspect = np.exp((draws[:, _ASPECT] * 2 - 1) * np.float32(math.log(3.3)))
-            tall = np.clip(np.rint(np.sqrt(area * aspect)), 1, height).astype(int)
-            wide = np.clip(np.rint(np.sqrt(area / aspect)), 1, width).astype(int)
-            top = (draws[:, _TOP] * (height - tall + 1)).astype(int)
-            left = (draws[:, _LEFT] * (width - wide + 1)).astype(int)
-            for row in np.flatnonzero(draws[:, _ERASES] < self.erase):
-                x[row, :, top[row] : top[row] + tall[row], left[row] : left[row] + wide[row]] = 0
-        return x
+        else:
+            x *= bright
+        np.clip(x, 0, 1, out=x)
+
+    def _erase(self, x: Images, draws: NDArray[np.float32]) -> None:
+        """Makes rectangles zeros, in place."""
+        height, width = x.shape[2:]
+        area = (0.02 + 0.31 * draws[:, _AREA]) * np.float32(height * width)
+        aspect = np.exp((draws[:, _ASPECT] * 2 - 1) * np.float32(math.log(3.3)))
+        tall = np.clip(np.rint(np.sqrt(area * aspect)), 1, height).astype(int)
+        wide = np.clip(np.rint(np.sqrt(area / aspect)), 1, width).astype(int)
+        top = (draws[:, _TOP] * (height - tall + 1)).astype(int)
+        left = (draws[:, _LEFT] * (width - wide + 1)).astype(int)
+        for row in np.flatnonzero(draws[:, _ERASES] < self.erase):
+            x[row, :, top[row] : top[row] + tall[row], left[row] : left[row] + wide[row]] = 0
 
     def _mixed(
         self, x: Images, target: NDArray[Any], draws: NDArray[np.float32]

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,7 @@ class SampleLoader(Loader):
     def __init__(self, where: str, rows: int, **settings: Foreign) -> None:
         super().__init__(where, **settings)
         self.rows = rows
+        self._turn: AbstractContextManager[Any] = nullcontext()
 
     def __len__(self) -> int:
         return math.ceil(self.rows / self.batch_size)
@@ -184,7 +186,11 @@ class SampleLoader(Loader):
             order = np.arange(self.rows)
 
         def job(rows: NDArray[np.intp]) -> Job:
-            return lambda: self._finished(epoch, rows, *self._samples(rows))
+            def make() -> TrainingBatch:
+                with self._turn:
+                    return self._finished(epoch, rows, *self._samples(rows))
+
+            return make
 
         for first in range(start * self.batch_size, self.rows, self.batch_size):
             yield job(order[first : first + self.batch_size])
