@@ -123,7 +123,7 @@ def columns(
     )
     counted = None
     if weight is not None:
-        counted = given.column(weight, "columns: weight").as_labels().astype(np.float32)
+        counted = given.column(weight, "columns(weight=)").as_labels().astype(np.float32)
     return Table(encoder(frame), encoder.targets(frame), counted, encoder)
 
 

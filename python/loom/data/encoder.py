@@ -366,7 +366,7 @@ def learned(
 
 
 def _absent(what: str, name: str, given: Frame) -> None:
-    given.column(name, f"columns: {what}:")
+    given.column(name, f"columns({what}=)")
 
 
 def _keys(column: Column) -> NDArray[Any]:

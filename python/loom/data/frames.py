@@ -77,7 +77,7 @@ class Frame:
             DTypeError: It holds what is neither numbers, booleans nor texts.
         """
         if name not in self.names:
-            raise DataError(str(unknown(f"{where}: column", name, self.names)))
+            raise DataError(str(unknown(f"column in {where}", name, self.names)))
         values = self.given.column(name) if _is_arrow(self.given) else self.given[name]
         return _column(name, values)
 

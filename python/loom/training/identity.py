@@ -63,7 +63,10 @@ def data_identity(data: Data | None, *, whole: bool = False) -> dict[str, Any] |
     if isinstance(source, ArraySource):
         return _batch(source.batch, whole)
     batches: Any = source.batches
-    length = len(batches) if hasattr(batches, "__len__") else None
+    try:
+        length = len(batches)
+    except TypeError:
+        length = None
     found: dict[str, Any] = {"type": type(batches).__qualname__, "batches": length}
     if hasattr(batches, "identity"):
         found["source"] = batches.identity()
