@@ -2,11 +2,11 @@
 
     python benches/peers/images.py [--torch PYTHON] [--images COUNT] [--rounds COUNT]
 
-Writes folders of 28x28 grey PNGs and of 224x224 colour JPEGs into a temporary place, and goes through each with
-both, in turns: flip, a shift by a fourteenth, brightness, contrast and (in colour) saturation by a fifth, a
-rectangle erased of every fourth image, batches of 128 or 32. Loom has 0, 1 and 2 threads, torchvision 0, 1 and 2
-processes, which is how each goes to work; the best round of each is told. PYTHON is an interpreter that has
-PyTorch and torchvision, where this one has not.
+Writes folders of 28x28 grey PNGs and of 224x224 colour JPEGs into a temporary place, and goes through each
+with both: flip, a shift by a fourteenth, brightness, contrast and, in colour, saturation by a fifth, and a
+rectangle erased of every fourth image, batches of 128 or 32. Loom has 0, 1 and 2 threads, torchvision 0, 1
+and 2 processes, which is how each goes to work; the best round of each is told. PYTHON is an interpreter that
+has PyTorch and torchvision, where this one has not.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def measured(python: str, peer: str, folder: Path, kind: str, workers: int) -> f
 
 def main() -> None:
     """Prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--torch", default=sys.executable, metavar="PYTHON")
     parser.add_argument("--images", type=int, default=4000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -104,7 +106,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         for kind, (side, ending, mode, _) in KINDS.items():
             folder = Path(place) / kind.split()[0]
-            write(folder, side, ending, mode, options.images if side < 100 else options.images // 5)
+            count = options.images if side < 100 else options.images // 5
+            write(folder, side, ending, mode, count)
             best: dict[tuple[str, int], float] = {}
             for _ in range(options.rounds):
                 for workers in WORKERS:

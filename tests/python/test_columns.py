@@ -109,7 +109,7 @@ def test_an_encoder_goes_to_json_and_back(inputs: str) -> None:
     values=st.lists(st.one_of(st.none(), st.floats(-1e3, 1e3)), min_size=2, max_size=30),
     kinds=st.lists(st.one_of(st.none(), st.sampled_from(["a", "b", "ü", ""])), min_size=30, max_size=30),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_columns_equal_what_numpy_says(values: list[float | None], kinds: list[str | None]) -> None:
     present = np.array([value for value in values if value is not None])
     if not len(present) or not any(kinds[: len(values)]):
@@ -171,7 +171,7 @@ def test_dates_of_every_package_are_refused(make: Any) -> None:
         frame = frame.with_columns(polars.Series("when", days))
     else:
         frame = frame.assign(when=days)
-    with pytest.raises(loom.DTypeError, match="'when' holds dates or times .* no quantity"):
+    with pytest.raises(loom.DTypeError, match=r"'when' holds dates or times .* no quantity"):
         columns(frame, "price")
     assert columns(frame, "price", drop=["when"]).width > 0
 
@@ -219,7 +219,8 @@ def test_a_network_from_a_frame_predicts_names_from_a_raw_frame_elsewhere(
         net = loom.load(sys.argv[1])
         frame = pd.read_json(sys.argv[2], orient="records")
         names = net.predict_classes(frame.drop(columns=["price"]))
-        print(json.dumps([names.tolist(), net.predict(frame).astype(float).tolist(), list(net.encoder.features)]))
+        outputs = net.predict(frame).astype(float).tolist()
+        print(json.dumps([names.tolist(), outputs, list(net.encoder.features)]))
     """
     arguments = [
         sys.executable,

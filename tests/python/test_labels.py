@@ -78,7 +78,7 @@ def test_labels_that_nobody_knows_are_refused() -> None:
     strange = KINDS["text"].astype(object)
     strange[[2, 5]] = "dog"
     with pytest.raises(
-        loom.DataError, match="2 labels are of no class .* 'dog'; the classes are 'ant', 'bee', 'cat'"
+        loom.DataError, match=r"2 labels are of no class .* 'dog'; the classes are 'ant', 'bee', 'cat'"
     ):
         network.evaluate((X, strange))
     with pytest.raises(loom.DataError, match="of no class"):
@@ -126,8 +126,8 @@ def test_labels_in_batches() -> None:
 def test_validation_has_labels_too_and_runs_are_kept(tmp_path: Path) -> None:
     names = KINDS["text"]
     network = net()
-    result = network.fit(X[:40], names[:40], validation_data=(X[40:], names[40:]), epochs=2, run=tmp_path / "run",
-                         verbose=False)  # fmt: skip
+    result = network.fit(X[:40], names[:40], validation_data=(X[40:], names[40:]), epochs=2,
+                         run=tmp_path / "run", verbose=False)  # fmt: skip
     assert len(result.metrics["val_loss"]) == 2
     again = net()
     assert again.fit(X[:40], names[:40], validation_data=(X[40:], names[40:]), epochs=2, run=tmp_path / "run",

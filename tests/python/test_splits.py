@@ -124,7 +124,7 @@ def test_windows_are_what_a_loop_cuts(
 ) -> None:
     series = np.random.default_rng(time).normal(size=(time, features) if features else time)
     starts = range(0, time - length - horizon + 1, stride)
-    if not len(starts):
+    if len(starts) == 0:
         with pytest.raises(loom.DataError, match="are fewer than"):
             windows(series, length, horizon, stride)
         return

@@ -127,7 +127,7 @@ def read_frame(frame: Foreign) -> Frame:
         if len(set(lengths.values())) > 1:
             raise DataError(f"columns have different lengths: {lengths}")
     else:
-        names = list(frame.column_names if _is_arrow(frame) else frame.columns)
+        names = list(frame.schema.names if _is_arrow(frame) else frame.columns)
     for name in names:
         if not isinstance(name, str):
             raise DataError(f"columns are named by texts, got {name!r}; rename them: frame.columns = [...]")

@@ -18,6 +18,7 @@ from loom.convert import as_numpy
 from loom.data.augmenting import Augment
 from loom.data.columns import named
 from loom.data.encoder import ColumnEncoder, learned
+from loom.data.frames import read_frame
 from loom.data.streaming import Arrays, Piece, StreamLoader, checked_batch
 from loom.errors import ConfigError, DataError, FileError, SerializationError
 from loom.extras import require
@@ -165,16 +166,26 @@ class ColumnStream(StreamLoader):
     def __init__(self, files: Sequence[Path], encoder: ColumnEncoder | None, **settings: Foreign) -> None:
         self.files = list(files)
         self._groups = [(file, group, rows) for file in files for group, rows in enumerate(_groups(file))]
-        self._learning: dict[str, Any] = settings.pop("learning")
+        learning: dict[str, Any] = settings.pop("learning")
         window = settings.pop("window")
         super().__init__("column_files", sum(rows for *_, rows in self._groups), window, **settings)
         if not self.rows:
             raise DataError("column_files: there are no rows")
         if encoder is None:
-            frames = (table for file, group, _ in self._groups for table in _tables(file, group))
-            encoder = learned(frames, **self._learning)
+            labels: set[str] = set()
+            encoder = learned(self._looked_at(learning["target"], labels), **learning)
+            self.classes = tuple(sorted(labels)) or None
         self.encoder = encoder
         """What is done to the columns; training has the network keep it."""
+
+    def _looked_at(self, target: Sequence[str], labels: set[str]) -> Iterator[Foreign]:
+        """Yields the tables, and takes up what labels there are, where the target is texts."""
+        for file, group, _ in self._groups:
+            for table in _tables(file, group):
+                if len(target) == 1 and target[0] in table.schema.names:
+                    told = read_frame(table).column(target[0], "column_files")
+                    labels.update(told.as_labels().tolist() if told.kind == "text" else ())
+                yield table
 
     @property
     def width(self) -> int:

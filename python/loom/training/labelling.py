@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from loom.data.frames import is_frame
 from loom.data.labels import as_names
 from loom.engine import Engine
 from loom.engine.told import classes_of, encoder_of, remember_classes, remember_encoder
-from loom.errors import DataError, LoomError
+from loom.errors import DataError, DTypeError, ShapeError
 from loom.losses import AUTO
 from loom.training.config import TrainingConfig
 
@@ -146,17 +146,13 @@ def _are_no_indices(labels: NDArray[Any], outputs: int, kinds: int) -> bool:
 
 def _labels(data: Data) -> NDArray[Any] | None:
     """Returns labels of data that can be looked at without going through it; None where there are none."""
-    parts: list[Any]
-    if (
-        isinstance(data, TrainingBatch)
-        or (isinstance(data, tuple) and data and not isinstance(data[0], (TrainingBatch, tuple, list)))
-        or (isinstance(data, tuple) and len(data) in (2, 3) and not isinstance(data[0], TrainingBatch))
-    ):
-        parts = [data]
-    elif isinstance(data, (list, tuple)):
-        parts = list(data)
-    else:
+    # As `as_source` tells a pair from a sequence of batches.
+    single = isinstance(data, TrainingBatch) or (
+        isinstance(data, tuple) and not (data and all(isinstance(each, TrainingBatch) for each in data))
+    )
+    if not single and not isinstance(data, (list, tuple)):
         return None
+    parts: list[Any] = [data] if single else list(cast("list[Any]", data))
     found = []
     for part in parts:
         target = part.target if isinstance(part, TrainingBatch) else _second(part)
@@ -164,9 +160,7 @@ def _labels(data: Data) -> NDArray[Any] | None:
             return None
         try:
             array = as_names(target)
-        except DataError:
-            raise
-        except LoomError:
+        except (DTypeError, ShapeError):
             # Whoever takes the targets says what is wrong with them.
             return None
         if array.dtype.kind not in "Ubiu" or array.size == 0:
