@@ -147,13 +147,18 @@ def find_rate(
     engine.check_idle("find_rate")
     engine.build()
     data = as_known(engine, data, config)
-    config = learn_classes(engine, config, data)
-    config, source = settled_by_source(net, config, as_source(data))
-    rising = Exponential(gamma=last / first, steps=count - 1)
-    chosen = replace(config, learning_rate=first, schedule=rising)
-    if config.device == "auto" and engine.device != "cpu":
-        chosen = replace(chosen, device=engine.device)
-    rehearsal = Rehearsal(bare_copy(net), chosen, count)
+    told = engine.native.card()
+    try:
+        # The copy remembers what labels there are; the network is as it was.
+        config = learn_classes(engine, config, data)
+        config, source = settled_by_source(net, config, as_source(data))
+        rising = Exponential(gamma=last / first, steps=count - 1)
+        chosen = replace(config, learning_rate=first, schedule=rising)
+        if config.device == "auto" and engine.device != "cpu":
+            chosen = replace(chosen, device=engine.device)
+        rehearsal = Rehearsal(bare_copy(net), chosen, count)
+    finally:
+        engine.native.set_card(told)
     rates: list[float] = []
     losses: list[float] = []
     smoothed: list[float] = []

@@ -85,6 +85,12 @@ def test_codes_and_dictionaries(make: Any) -> None:
     assert table.encoder.sizes == {"city": 4, "zip": 4}
     new = {"age": [1.0], "rooms": [1], "city": ["Lima"], "zip": [7]}
     assert (table.encoder(new)["city"].tolist(), table.encoder(new)["zip"].tolist()) == ([1], [1])
+    assert table.encoder.has_made(table.x)
+    assert not table.encoder.has_made(new)
+    words = columns({"a": ["x", "y"], "y": [0, 1]}, "y", inputs="dict")
+    assert words.encoder is not None
+    assert words.encoder.has_made(words.x)
+    assert not words.encoder.has_made({"a": np.array(["x"])})
     mixed = columns(make(), "price", categories=["zip"], inputs="codes")
     assert mixed.x[:, 3].tolist() == [3, 0, 2, 3]
     only = columns({"a": ["x", "y"], "y": [0, 1]}, "y", inputs="codes").x
@@ -149,6 +155,7 @@ def test_columns_equal_what_numpy_says(values: list[float | None], kinds: list[s
         ({}, {"inputs": "rows"}, loom.ConfigError, 'inputs "rows"'),
         ({}, {"drop": 3}, loom.ConfigError, "drop must be names of columns, got 3"),
         ({"rooms": [1]}, {}, loom.DataError, "different lengths"),
+        ({"numbers": [1] * 4}, {"inputs": "dict"}, loom.DataError, "rename that column"),
     ],
 )
 def test_what_no_network_can_read_is_refused(

@@ -169,3 +169,24 @@ def test_classes_are_found_again() -> None:
         Classes.of(np.array(["b", "a"])).indices(np.array([1, 2]))
     with pytest.raises(loom.ConfigError, match="same label"):
         Classes("text", ("a", "a"))
+
+
+def test_looking_for_a_rate_leaves_the_network_as_it_is() -> None:
+    network = net()
+    before = network.to_bytes()
+    assert len(loom.find_rate(network, (X, KINDS["text"]), steps=20).rates) > 5
+    assert network.to_bytes() == before
+
+
+def test_learning_by_targets_and_receipts_know_labels() -> None:
+    network, plain = net(), net()
+    config = loom.TrainingConfig(epochs=3, loss="cross_entropy", verbose=False)
+    for each, labels in ((network, KINDS["text"]), (plain, Y)):
+        loom.TweenTrainer(each, loom.TweenConfig.tween()).fit((X, labels), config)
+    np.testing.assert_array_equal(network.layers[0].weight, plain.layers[0].weight)
+    assert (
+        network.predict_classes(X).tolist()
+        == np.array(["ant", "bee", "cat"])[plain.predict_classes(X)].tolist()
+    )
+    result = net().fit(X, KINDS["text"], epochs=2, receipt=True, verbose=False)
+    assert loom.reproduce(result.receipt, (X, KINDS["text"])).difference is None

@@ -17,6 +17,7 @@ from loom.errors import ConfigError, DataError, DTypeError
 
 __all__ = ["Categories", "ColumnEncoder", "Numbers"]
 
+_NUMBERS = "numbers"
 MISSING, UNKNOWN, FIRST = 0, 1, 2
 """The codes of a value that is missing, of one that was not learned, and of the first that was."""
 
@@ -146,7 +147,7 @@ class ColumnEncoder:
             numbers = [
                 block for part, column in read if isinstance(part, Numbers) for block in part.blocks(column)
             ]
-            found: dict[str, NDArray[Any]] = {"numbers": _matrix(numbers, given.rows)} if numbers else {}
+            found: dict[str, NDArray[Any]] = {_NUMBERS: _matrix(numbers, given.rows)} if numbers else {}
             found.update(
                 {part.name: part.codes(column) for part, column in read if isinstance(part, Categories)}
             )
@@ -168,6 +169,20 @@ class ColumnEncoder:
             ]
             return _matrix(blocks, given.rows)
         return _matrix([block for part, column in read for block in part.blocks(column)], given.rows)
+
+    def has_made(self, x: Foreign) -> bool:
+        """Whether a dictionary is what a call gives for inputs="dict", rather than a frame.
+
+        Args:
+            x: What may be either.
+        """
+        if self.inputs != "dict" or not isinstance(x, Mapping):
+            return False
+        if any(isinstance(part, Numbers) for part in self.parts):
+            return _NUMBERS in x
+        kinds = {getattr(getattr(x.get(name), "dtype", None), "kind", "") for name in self.columns}
+        names = any(isinstance(value, str) for part in self.parts for value in getattr(part, "values", ()))
+        return names and kinds <= {"i", "u"}
 
     def _require(self, given: Frame) -> None:
         absent = [name for name in self.columns if name not in given.names]
@@ -358,6 +373,10 @@ def learned(
         raise DataError("columns: there are no rows to learn from")
     if not figures:
         raise DataError("columns: no column is left to learn from")
+    if inputs == "dict" and _NUMBERS in figures:
+        raise DataError(
+            f'columns: with inputs="dict" the matrix of numbers is called "{_NUMBERS}"; rename that column'
+        )
     parts = tuple(
         found.part(scale=scale if isinstance(scale, bool) else name in scale)
         for name, found in figures.items()

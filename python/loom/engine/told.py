@@ -135,4 +135,4 @@ def encoded(native: _native.Network, x: Foreign) -> Foreign:
         return x
     from loom.data.frames import is_frame
 
-    return encoder(x) if is_frame(x) else x
+    return encoder(x) if is_frame(x) and not encoder.has_made(x) else x
