@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     # are found when they are first used.
     from loom import analysis as analysis
     from loom import callbacks as callbacks
+    from loom import data as data
     from loom import datasets as datasets
     from loom import initializers as initializers
     from loom import losses as losses

@@ -4,7 +4,7 @@ HOMES = {
     name: module
     for module, names in {
         "loom": (
-            "_interpreters analysis callbacks datasets initializers losses metrics models nn observers "
+            "_interpreters analysis callbacks data datasets initializers losses metrics models nn observers "
             "optimizers plot schedules sklearn tensors"
         ),
         "loom._native": "__version__",

@@ -135,3 +135,6 @@ class SupportsDLPack(Protocol):
 
 
 ArrayLike: TypeAlias = "NDArray[Any] | SupportsArray | SupportsDLPack | Sequence[Any] | float"
+
+Foreign: TypeAlias = Any
+"""What packages make of which none need be installed, or what users' own code hands over."""

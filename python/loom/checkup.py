@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import losses
-from loom.data import ArraySource, Data, Source, TrainingBatch, as_source, split
+from loom.data import ArraySource, Data, Source, TrainingBatch, as_source
+from loom.data.splitting import hold_out
 from loom.diagnosis import look, thresholds
 from loom.diagnosis.arrays import not_finite
 from loom.diagnosis.case import Case
 from loom.diagnosis.names import ALL, finding, ignored
 from loom.diagnosis.overlap import look_at_overlap
 from loom.engine import Engine, engine_of
+from loom.engine.told import classes_of
 from loom.errors import LoomError, NonFiniteError
 from loom.network import Network
 from loom.network.layers import LayerHandle
@@ -26,6 +28,7 @@ from loom.schedules import OneCycle, Warmup
 from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Examples
+from loom.training.labelling import as_known, learn_classes, with_indices
 from loom.training.rehearsal import Rehearsal, batches, chosen_rows
 from loom.training.signs import case_of
 
@@ -89,7 +92,18 @@ def doctor(
     engine = engine_of(net)
     engine.check_idle("doctor")
     engine.build()
+    data = as_known(engine, data, config)
+    validation = None if validation is None else as_known(engine, validation, config)
+    told = engine.native.card()
+    try:
+        # What the network would remember of labels; it is as it was afterwards.
+        config = learn_classes(engine, config, data)
+        classes = classes_of(engine.native)
+    finally:
+        engine.native.set_card(told)
     source, held_out = _sources(data, validation, config)
+    source = with_indices(source, classes)
+    held_out = None if held_out is None else with_indices(held_out, classes)
     first = source if isinstance(source, ArraySource) else _first(source)
     config = settled_by_target(engine, config, first.batch.target)
     # As `split` leaves it: the last rows are held out.
@@ -118,7 +132,7 @@ def _sources(data: Data, validation: Data | None, config: TrainingConfig) -> tup
     if validation is not None:
         return source, as_source(validation)
     if config.validation_split > 0 and isinstance(source, ArraySource):
-        return split(source, config.validation_split)
+        return hold_out(source, config.validation_split)
     return source, None
 
 

@@ -174,8 +174,8 @@ def suited(output_shape: Sequence[int], target: NDArray[Any]) -> Literal["cross_
         target: The targets, or the first of them.
 
     Returns:
-        "cross_entropy" for whole numbers without the class axis of an output with more than one class,
-        otherwise "mse".
+        "cross_entropy" for whole numbers or texts without the class axis of an output with more than one
+        class, and for booleans where there are two; otherwise "mse".
 
     Examples:
         >>> loom.losses.suited((10,), np.array([3, 1]))
@@ -184,7 +184,8 @@ def suited(output_shape: Sequence[int], target: NDArray[Any]) -> Literal["cross_
         'mse'
     """
     classes = class_count(output_shape) > 1 and target.ndim == len(output_shape)
-    return "cross_entropy" if classes and target.dtype.kind in "iu" else "mse"
+    told = target.dtype.kind in "iuU" or (target.dtype.kind == "b" and class_count(output_shape) == 2)
+    return "cross_entropy" if classes and told else "mse"
 
 
 def names() -> list[str]:

@@ -20,6 +20,7 @@ from loom.reports.base import TabularReport
 from loom.schedules import Exponential
 from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig, check_training
+from loom.training.labelling import as_known, learn_classes
 from loom.training.rehearsal import Rehearsal, batches
 
 if TYPE_CHECKING:
@@ -145,12 +146,19 @@ def find_rate(
     engine = engine_of(net)
     engine.check_idle("find_rate")
     engine.build()
-    config, source = settled_by_source(net, config, as_source(data))
-    rising = Exponential(gamma=last / first, steps=count - 1)
-    chosen = replace(config, learning_rate=first, schedule=rising)
-    if config.device == "auto" and engine.device != "cpu":
-        chosen = replace(chosen, device=engine.device)
-    rehearsal = Rehearsal(bare_copy(net), chosen, count)
+    data = as_known(engine, data, config)
+    told = engine.native.card()
+    try:
+        # The copy remembers what labels there are; the network is as it was.
+        config = learn_classes(engine, config, data)
+        config, source = settled_by_source(net, config, as_source(data))
+        rising = Exponential(gamma=last / first, steps=count - 1)
+        chosen = replace(config, learning_rate=first, schedule=rising)
+        if config.device == "auto" and engine.device != "cpu":
+            chosen = replace(chosen, device=engine.device)
+        rehearsal = Rehearsal(bare_copy(net), chosen, count)
+    finally:
+        engine.native.set_card(told)
     rates: list[float] = []
     losses: list[float] = []
     smoothed: list[float] = []

@@ -133,7 +133,7 @@ def test_targets_become_classes_or_values() -> None:
         ([1, 0], (3,), False, loom.ShapeError, r"expected shape \(rows, 3\), got \(2,\)"),
         ([2**40, 0], (3,), True, loom.InvalidValueError, "do not fit 32 bits"),
         ([[1, 0]], (3,), True, loom.ShapeError, r"\(rows, 3\) or class indices.*got \(1, 2\)"),
-        (["cat"], (3,), True, loom.DTypeError, "class indices"),
+        (["cat"], (3,), True, loom.DTypeError, "text labels go with"),
     ],
 )
 def test_other_targets_are_refused(

@@ -380,10 +380,13 @@ def test_settings_go_to_json_and_back() -> None:
 
 def test_what_cannot_be_computed_with_is_told() -> None:
     names = np.array(["a", "b", "c"])[Y]
-    for loss in ("cross_entropy", "mse"):
-        report = loom.doctor(sound(), (X, names), config(loss=loss))
-        assert report.names == ("training-refuses",)
-        assert "target" in report["training-refuses"].seen
+    net = sound()
+    before = net.to_bytes()
+    assert loom.doctor(net, (X, names), config(loss="cross_entropy")).names == ()
+    assert net.to_bytes() == before
+    report = loom.doctor(sound(), (X, names), config(loss="mse"))
+    assert report.names == ("training-refuses",)
+    assert "target" in report["training-refuses"].seen
     assert loom.doctor(sound(), (X[:, :3], Y), config()).names == ("training-refuses",)
 
 

@@ -40,7 +40,11 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "no samples": (lambda: fit(net(), X[:0], Y[:0]), "input has no samples"),
     "labels from 1": (lambda: fit(net(), X, Y + 1), "class index 3 .* numbered from 0 to 2"),
     "labels of -1": (lambda: fit(net(), X, Y - 1), "class index -1 .* numbered from 0 to 2"),
-    "labels as text": (lambda: fit(net(), X, NAMES), r"np\.unique\(y, return_inverse=True\)"),
+    "labels as text": (lambda: fit(net(), X, NAMES, loss="mse"), 'text labels .* loss="cross_entropy"'),
+    "more labels than outputs": (
+        lambda: fit(net(), X, [*"abcd"] * (len(X) // 4), loss="cross_entropy"),
+        r"4 labels \(a, b, c, d\), but the network tells 3 classes; give the last layer 4 units",
+    ),
     "labels as floats": (lambda: fit(net(), X, Y * 1.0), r'loss="cross_entropy", as whole numbers: y.astype'),
     "labels as a column": (lambda: fit(net(), X, Y[:, None]), r"labels have one axis: y\[:, 0\]"),
     "labels under mse": (lambda: fit(net(), loss="mse"), 'class labels go with loss="cross_entropy"'),

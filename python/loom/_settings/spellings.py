@@ -280,7 +280,6 @@ _METHODS = {
     "train_step": "loom.Trainer(net, config).step(x, y)",
     "test_on_batch": "net.evaluate((x, y))",
     "predict_on_batch": "net.predict(x)",
-    "predict_classes": "net.predict(x).argmax(axis=1)",
     "predict_proba": "net.predict(x), of a network that ends in nn.Softmax()",
     "score": "net.evaluate((x, y), metrics=[...])",
     "partial_fit": "loom.Trainer(net, config).step(x, y)",

@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 from loom import losses
 from loom.convert import as_numpy
 from loom.data import ArraySource, Data, as_source
+from loom.engine import engine_of
+from loom.engine.told import classes_of
 from loom.errors import ConfigError
 from loom.network import Network
 from loom.reports import ClassificationReport, DeviationReport, RegressionReport
 from loom.reports.deviation import deviation_under
+from loom.training.labelling import as_known, indexed
 from loom.training.record import record_of
 
 __all__ = ["classification", "deviation", "regression"]
@@ -124,9 +127,13 @@ def _outputs(network: Network, data: Data, batch_size: int) -> tuple[NDArray[Any
     """What a network answers to data, and the targets; real ones in the network's own precision."""
     if not isinstance(network, Network):
         raise ConfigError(f"expected a loom.Network, got {network!r}")
-    source = as_source(data)
+    source = as_source(as_known(engine_of(network), data, None))
+    classes = classes_of(engine_of(network).native)
     batches = [source.batch] if isinstance(source, ArraySource) else source
-    pairs = [(network.predict(batch.input, batch_size), as_numpy(batch.target).copy()) for batch in batches]
+    pairs = [
+        (network.predict(batch.input, batch_size), as_numpy(indexed(batch.target, classes)).copy())
+        for batch in batches
+    ]
     outputs, targets = map(np.concatenate, zip(*pairs, strict=True))
     return outputs, targets.astype(outputs.dtype) if targets.dtype.kind == "f" else targets
 

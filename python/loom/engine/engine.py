@@ -15,6 +15,7 @@ from loom.architecture import LinkConfig, NetworkConfig, as_layer
 from loom.convert import as_input, real_dtype
 from loom.device import missing_driver_told
 from loom.engine.observation import Observation
+from loom.engine.told import encoded
 from loom.errors import ConfigError, StateError
 from loom.grid import Coordinate, as_grid, as_shape, coordinates
 from loom.observers import Observer
@@ -234,7 +235,7 @@ class Engine:
     def as_input(self, x: ArrayLike) -> RealArray:
         """Converts what is to go into the network, as `loom.convert.as_input` does; builds it."""
         self.build()
-        return as_input(x, self.precision, indices=self.reads_indices)
+        return as_input(encoded(self.native, x), self.precision, indices=self.reads_indices)
 
 
 class HasEngine(Protocol):

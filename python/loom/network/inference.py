@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from loom._settings.checks import whole
 from loom._typing import ArrayLike, RealArray
 from loom.convert import as_real_array
 from loom.engine import Engine, HasEngine, NetworkT, engine_of
+from loom.engine.told import classes_of, encoded
+from loom.errors import ShapeError
 from loom.observers import Observer
 
-__all__ = ["observe", "predict", "unobserve"]
+__all__ = ["observe", "predict", "predict_classes", "unobserve"]
 
 
 def predict(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> RealArray:
@@ -21,7 +26,8 @@ def predict(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> RealArray:
     Several threads may predict at once.
 
     Args:
-        x: (rows, *input_shape) the samples.
+        x: (rows, *input_shape) the samples; or a frame, where the network has learned from a table of
+            `loom.data.columns`.
         batch_size: How many are computed at a time.
 
     Returns:
@@ -37,7 +43,7 @@ def predict(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> RealArray:
         if not (
             type(x) is np.ndarray and x.dtype is engine.dtype and x.flags.c_contiguous and x.flags.aligned
         ):
-            x = as_real_array(x, engine.precision)
+            x = as_real_array(encoded(engine.native, x), engine.precision)
         if type(batch_size) is int and x.ndim and x.shape[0] <= batch_size < 1 << 63:
             return engine.native.predict(x, batch_size)
     size = whole("predict", "batch_size", batch_size, least=1)
@@ -50,6 +56,41 @@ def predict(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> RealArray:
         rows = slice(start, start + size)
         output[rows] = _batch(engine, array[rows], size)
     return output
+
+
+def predict_classes(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> NDArray[Any]:
+    """Returns the most likely class of each sample, by the label that it had in training.
+
+    Args:
+        x: As in `predict`.
+        batch_size: How many are computed at a time.
+
+    Returns:
+        (rows, ...) without the class axis: labels, where the network has learned from labels or its card
+        names them, otherwise class indices. A single output is a logit, and tells two classes.
+
+    Raises:
+        ShapeError: The outputs are no classes, or the samples do not have the network's input shape.
+        NonFiniteError: They hold NaN or infinity.
+        StateError: The network is training in another thread.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(2)], input_shape=2, seed=1)
+        >>> x = np.eye(2).repeat(8, axis=0)
+        >>> _ = net.fit(x, ["cat"] * 8 + ["dog"] * 8, epochs=200, learning_rate=0.1, verbose=False)
+        >>> net.predict_classes(np.eye(2)).tolist()
+        ['cat', 'dog']
+    """
+    outputs = predict(self, x, batch_size)
+    classes = classes_of(engine_of(self).native)
+    if outputs.ndim < 2:
+        raise ShapeError(f"predict_classes: outputs of shape {outputs.shape[1:]} are no classes")
+    # As losses have it: images are (rows, classes, height, width).
+    axis = 1 if outputs.ndim == 4 else -1
+    single = outputs.shape[1:] == (1,)
+    found = (outputs[:, 0] > 0).astype(np.int64) if single else outputs.argmax(axis=axis)
+    count = 2 if single else outputs.shape[axis]
+    return classes.labels(found) if classes is not None and len(classes.values) == count else found
 
 
 def _batch(engine: Engine, x: RealArray, batch_size: int) -> RealArray:

@@ -19,6 +19,7 @@ from loom.architecture import LinkConfig, NetworkConfig
 from loom.card import ModelCard
 from loom.device import check_device
 from loom.engine import Engine
+from loom.engine.told import encoder_of, remember_encoder
 from loom.errors import ConfigError, SerializationError, ShapeError, StateError
 from loom.grid import Extents, coordinates, locate, locate_given, place_in_cell
 from loom.introspection import describe, has_method, signature
@@ -46,7 +47,7 @@ from loom.training.record import TrainingRecord
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from loom.data import Data
+    from loom.data import ColumnEncoder, Data
     from loom.introspection import Description
     from loom.losses import LossLike
     from loom.metrics import MetricLike
@@ -122,6 +123,19 @@ class Network:
     @card.setter
     def card(self, card: ModelCard) -> None:
         saving.write_card(self._engine, card)
+
+    @property
+    def encoder(self) -> ColumnEncoder | None:
+        """What makes of a frame what the network reads; None where it has learned from no table.
+
+        Training on a table of `loom.data.columns` sets it, files keep it, and `predict`, `evaluate` and `fit`
+        read frames by it.
+        """
+        return encoder_of(self._engine.native)
+
+    @encoder.setter
+    def encoder(self, encoder: ColumnEncoder | None) -> None:
+        remember_encoder(self._engine.native, encoder)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -429,6 +443,7 @@ class Network:
     # Inference
 
     predict = inference.predict
+    predict_classes = inference.predict_classes
 
     def session(self, capacity: int, rows: int = 1) -> Session:
         """Begins inference that goes on from where its last call ended; see `loom.Session`.

@@ -7,13 +7,14 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from loom._settings.checks import flag
 from loom._settings.encoding import encode
 from loom._settings.suggestions import shown
 from loom.card import ModelCard
 from loom.engine import Engine, HasEngine, engine_of
+from loom.engine.told import tell, told
 from loom.errors import ConfigError, SerializationError
 from loom.training.record import TrainingRecord, record_of
 
@@ -86,18 +87,18 @@ def _telling(self: TrainableNetwork, *, training: bool, alone: bool = False) -> 
         record.bring_up_to_date()
     engine = engine_of(self)
     before = engine.native.card()
-    told = _told(engine)
+    everything = told(engine.native)
     judged = record.told()
     for name in ("judged_by", "receipt"):
-        told.pop(name, None)
+        everything.pop(name, None)
     if judged:
-        told["judged_by"] = judged
+        everything["judged_by"] = judged
     receipt = record.told_receipt()
     if receipt:
-        told["receipt"] = receipt
+        everything["receipt"] = receipt
     if alone:
-        told["fingerprint"] = fingerprint(self)
-    engine.native.set_card(_text(told))
+        everything["fingerprint"] = fingerprint(self)
+    tell(engine.native, everything)
     try:
         yield engine.native
     except BaseException:
@@ -146,7 +147,7 @@ def read_card(engine: Engine) -> ModelCard:
         SerializationError: The file that it came from tells what is no card.
     """
     try:
-        return ModelCard.from_config(_told(engine).get("card", {}))
+        return ModelCard.from_config(told(engine.native).get("card", {}))
     except ConfigError as error:
         raise SerializationError(f"the network's card is damaged: {error}") from error
 
@@ -163,9 +164,9 @@ def write_card(engine: Engine, card: object) -> None:
     """
     if not isinstance(card, ModelCard):
         raise ConfigError(f"card is a loom.ModelCard, got {shown(card)}")
-    told = _told(engine)
-    told["card"] = None if card == ModelCard() else encode(card)
-    engine.native.set_card(_text(told))
+    everything = told(engine.native)
+    everything["card"] = None if card == ModelCard() else encode(card)
+    tell(engine.native, everything)
 
 
 def recall(engine: Engine, record: TrainingRecord) -> None:
@@ -176,21 +177,5 @@ def recall(engine: Engine, record: TrainingRecord) -> None:
         record: Where it remembers.
     """
     if engine.native.card():
-        told = _told(engine)
-        record.recall(told.get("judged_by"), told.get("receipt"))
-
-
-def _told(engine: Engine) -> dict[str, Any]:
-    text = engine.native.card()
-    try:
-        told = json.loads(text) if text else {}
-    except (ValueError, RecursionError) as error:
-        raise SerializationError(f"the network's card is no JSON: {error}") from error
-    if not isinstance(told, dict):
-        raise SerializationError(f"the network's card is no JSON object, but {type(told).__name__}")
-    return told
-
-
-def _text(told: dict[str, Any]) -> str:
-    told = {name: value for name, value in told.items() if value}
-    return json.dumps(told, sort_keys=True) if told else ""
+        everything = told(engine.native)
+        record.recall(everything.get("judged_by"), everything.get("receipt"))

@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import chain
 
 from loom._typing import ArrayLike
-from loom.convert import as_numpy
 from loom.data import ArraySource, BatchSource, Data, Source, TrainingBatch, as_source
+from loom.data.labels import as_names
 from loom.engine import Engine, HasEngine, engine_of
 from loom.losses import AUTO, suited
 from loom.training.config import TrainingConfig
@@ -32,7 +32,7 @@ def settled_by_target(engine: Engine, config: TrainingConfig, target: ArrayLike 
     if target is None:
         return replace(config, loss="mse")
     engine.build()
-    return replace(config, loss=suited(engine.native.output_shape(), as_numpy(target, what="target")))
+    return replace(config, loss=suited(engine.native.output_shape(), as_names(target)))
 
 
 def _first_target(source: Source) -> ArrayLike | None:

@@ -19,6 +19,7 @@ from loom.metrics import MetricLike
 from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Examples, Form
+from loom.training.labelling import as_known
 from loom.training.record import record_of
 from loom.training.settings import engine_config
 from loom.training.trainable import TrainableNetwork
@@ -65,7 +66,8 @@ def evaluate(
 
     Args:
         network: The network.
-        data: (x, y) or (x, y, weight) arrays, a `TrainingBatch`, or an iterable of either.
+        data: (x, y) or (x, y, weight) arrays, a `TrainingBatch`, or an iterable of either; or a frame, where
+            the network has learned from a table.
         config: Its loss, metrics, class weights and batch size are used; those of the
             last training where None.
         loss: Instead of the config's.
@@ -111,7 +113,9 @@ def evaluate(
         changes["metrics"] = metrics
     if batch_size is not None:
         changes["validation_batch_size"] = batch_size
-    evaluation = Evaluation(network, *settled_by_source(network, replace(chosen, **changes), as_source(data)))
+    config = replace(chosen, **changes)
+    known = as_known(engine_of(network), data, config)
+    evaluation = Evaluation(network, *settled_by_source(network, config, as_source(known)))
     if not flag("evaluate", "deviation", deviation):
         return evaluation.run()
     found, report = evaluation.run_with_deviation()

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from loom import _native, losses
 from loom._typing import Precision
 from loom.convert import as_input, as_real_array
-from loom.data import ArraySource, BatchSource, TrainingBatch, as_target
+from loom.data import ArraySource, BatchSource, Classes, TrainingBatch, as_target
 from loom.engine import Engine
+from loom.engine.told import classes_of
 from loom.errors import ConfigError, DataError
 from loom.schedules import Epochs, Schedule, Warmup, require_known_epochs
 from loom.training.config import TrainingConfig
+from loom.training.labelling import indexed, takes_labels
 
 __all__ = ["ArrayFeed", "BatchFeed", "Examples", "Feed", "Form"]
 
@@ -32,12 +34,14 @@ class Form:
         classification: Whether the loss takes class indices.
         precision: The network's.
         indices: Whether the network reads whole numbers.
+        classes: What labels stand for; None where targets are none.
     """
 
     output_shape: tuple[int, ...]
     classification: bool
     precision: Precision
     indices: bool = False
+    classes: Classes | None = None
 
     @classmethod
     def of(cls, engine: Engine, config: TrainingConfig) -> Form:
@@ -45,7 +49,8 @@ class Form:
         engine.build()
         shape = tuple(engine.native.output_shape())
         classification = losses.is_classification(config.loss)
-        return cls(shape, classification, engine.precision, engine.reads_indices)
+        classes = classes_of(engine.native) if takes_labels(config, shape) else None
+        return cls(shape, classification, engine.precision, engine.reads_indices, classes)
 
     def examples(self, batch: TrainingBatch) -> Examples:
         """Converts samples, targets and weights to what the engine takes, once."""
@@ -53,7 +58,7 @@ class Form:
         return (
             as_input(batch.input, self.precision, indices=self.indices),
             as_target(
-                batch.target,
+                indexed(batch.target, self.classes),
                 self.output_shape,
                 classification=self.classification,
                 precision=self.precision,

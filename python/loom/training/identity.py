@@ -50,7 +50,8 @@ def data_identity(data: Data | None, *, whole: bool = False) -> dict[str, Any] |
     """Returns what tells data from other data.
 
     Of arrays, and of lists of them, that is shapes, types and a hash of the bytes: of all up to 1 GiB an
-    array, of 4,096 pieces of 64 KiB of what is larger. What is iterated is known by its type and length.
+    array, of 4,096 pieces of 64 KiB of what is larger. What is iterated is known by its type and length, and
+    by what its method `identity` says, where it has one.
 
     Args:
         data: As in `loom.train`.
@@ -62,8 +63,13 @@ def data_identity(data: Data | None, *, whole: bool = False) -> dict[str, Any] |
     if isinstance(source, ArraySource):
         return _batch(source.batch, whole)
     batches: Any = source.batches
-    length = len(batches) if hasattr(batches, "__len__") else None
+    try:
+        length = len(batches)
+    except TypeError:
+        length = None
     found: dict[str, Any] = {"type": type(batches).__qualname__, "batches": length}
+    if hasattr(batches, "identity"):
+        found["source"] = batches.identity()
     if isinstance(batches, (list, tuple)):
         found["content"] = [_batch(batch, whole) for batch in source]
     return found

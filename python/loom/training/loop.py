@@ -19,7 +19,8 @@ from loom._interrupts import Interrupts
 from loom._settings.checks import flag
 from loom._settings.suggestions import shown
 from loom.callbacks import Callback, CallbackList, EarlyStopping
-from loom.data import ArraySource, Data, TrainingBatch, as_source, split
+from loom.data import ArraySource, Data, TrainingBatch, as_source
+from loom.data.splitting import hold_out
 from loom.diagnosis.case import Case
 from loom.diagnosis.names import ALL
 from loom.engine import engine_of
@@ -35,6 +36,7 @@ from loom.training.course import Course
 from loom.training.evaluation import Evaluation, in_order
 from loom.training.feed import ArrayFeed, BatchFeed, Feed, Form
 from loom.training.identity import data_identity, settings_identity
+from loom.training.labelling import as_known, learn_classes, with_indices
 from loom.training.logs import logged
 from loom.training.notes import read_notes, write_notes
 from loom.training.progress import reporter
@@ -90,6 +92,10 @@ def run_training(
         raise ConfigError(f"callbacks must be a list of callbacks, got {shown(callbacks)}; put it into [ ]")
     with Interrupts() as interrupts, ExitStack() as stack:
         with interrupts.open:
+            engine = engine_of(network)
+            data = as_known(engine, data, config, learns=True)
+            validation = None if validation is None else as_known(engine, validation, config)
+            config = learn_classes(engine, config, data)
             config = settled(network, config, data)
         if run is not None:
             # What makes a run the one that it is, is known before its data is gone through.
@@ -251,7 +257,7 @@ class _Run:
         if held_out is None and config.validation_split > 0:
             if not isinstance(source, ArraySource):
                 raise DataError("validation_split needs data in arrays; give validation= for batches")
-            source, held_out = split(source, config.validation_split)
+            source, held_out = hold_out(source, config.validation_split)
         if held_out is not None:
             self.held_out = held_out.batch if isinstance(held_out, ArraySource) else held_out.batches
         feed: Feed
@@ -267,8 +273,9 @@ class _Run:
             measured.check()
         case = None
         if not self.resumed and ALL not in config.ignore_findings:
-            first = source if isinstance(source, ArraySource) else feed.first
-            case = case_of(self.engine, self.config, first, held_out)
+            first = with_indices(source, self.form.classes) if isinstance(source, ArraySource) else feed.first
+            held = None if held_out is None else with_indices(held_out, self.form.classes)
+            case = case_of(self.engine, self.config, first, held)
         return feed, measured, case
 
     def _trainer(self, resume: bool) -> _native.Trainer:

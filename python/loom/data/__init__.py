@@ -1,0 +1,47 @@
+"""Data: what training takes, tables, labels, splits, image folders, and sources larger than memory."""
+
+from __future__ import annotations
+
+from loom.data.augmenting import Augment as Augment
+from loom.data.batches import ArraySource as ArraySource
+from loom.data.batches import BatchSource as BatchSource
+from loom.data.batches import Data as Data
+from loom.data.batches import Source as Source
+from loom.data.batches import TrainingBatch as TrainingBatch
+from loom.data.batches import as_source as as_source
+from loom.data.columns import Table as Table
+from loom.data.columns import columns as columns
+from loom.data.encoder import ColumnEncoder as ColumnEncoder
+from loom.data.foreign import samples as samples
+from loom.data.images import image_folder as image_folder
+from loom.data.labels import Classes as Classes
+from loom.data.sources import column_files as column_files
+from loom.data.sources import generate as generate
+from loom.data.sources import stream as stream
+from loom.data.splitting import folds as folds
+from loom.data.splitting import split as split
+from loom.data.targets import as_target as as_target
+from loom.data.windows import windows as windows
+
+__all__ = [
+    "ArraySource",
+    "Augment",
+    "BatchSource",
+    "Classes",
+    "ColumnEncoder",
+    "Data",
+    "Source",
+    "Table",
+    "TrainingBatch",
+    "as_source",
+    "as_target",
+    "column_files",
+    "columns",
+    "folds",
+    "generate",
+    "image_folder",
+    "samples",
+    "split",
+    "stream",
+    "windows",
+]

@@ -1,0 +1,135 @@
+"""What training, evaluation and prediction take as data: arrays, and batches that are iterated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from loom._typing import ArrayLike
+from loom.convert import as_numpy
+from loom.errors import DataError
+
+__all__ = ["ArraySource", "BatchSource", "Data", "Pairs", "Source", "TrainingBatch", "as_source"]
+
+
+@dataclass(frozen=True)
+class TrainingBatch:
+    """Samples that are learned from together.
+
+    Args:
+        input: (rows, ...) the samples.
+        target: (rows, ...) values, or (rows,) class indices.
+        weight: (rows,) how much each sample counts; equally where None.
+    """
+
+    input: ArrayLike
+    target: ArrayLike
+    weight: ArrayLike | None = None
+
+
+Pairs: TypeAlias = "tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike | None]"
+Data: TypeAlias = "Pairs | TrainingBatch | Iterable[TrainingBatch] | Iterable[Pairs]"
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    """A data set that is held in arrays, cut into batches as the run asks.
+
+    Args:
+        batch: The whole data set, as NumPy arrays in their own dtypes.
+        rows: How many samples it has.
+    """
+
+    batch: TrainingBatch
+    rows: int
+
+
+@dataclass(frozen=True)
+class BatchSource:
+    """A data set that comes batch by batch, as often as it is iterated.
+
+    Args:
+        batches: What is iterated, once per epoch.
+        reusable: Whether it can be iterated more than once.
+    """
+
+    batches: Iterable[Any]
+    reusable: bool
+
+    def __iter__(self) -> Iterator[TrainingBatch]:
+        count = 0
+        for item in self.batches:
+            yield _checked(_as_batch(item), where=f"batch {count}").batch
+            count += 1
+        if count == 0:
+            raise DataError("the data set has no batches; was a generator iterated before?")
+
+    def require_epochs(self, epochs: int) -> None:
+        """Refuses a second pass over data that can be iterated only once.
+
+        Args:
+            epochs: How often the data will be iterated.
+
+        Raises:
+            DataError: More than once, and the data is a generator or iterator.
+        """
+        if epochs > 1 and not self.reusable:
+            raise DataError(
+                f"{epochs} epochs need data that can be iterated {epochs} times, but "
+                f"{type(self.batches).__name__} can be iterated only once; give arrays, a list of "
+                "TrainingBatch, or an object whose __iter__ starts anew"
+            )
+
+
+Source: TypeAlias = "ArraySource | BatchSource"
+
+
+def as_source(data: Data) -> Source:
+    """Sorts out what was given as data.
+
+    Args:
+        data: (x, y) or (x, y, weight) arrays, one `TrainingBatch`, or an
+            iterable of either that gives batches.
+
+    Returns:
+        The data set in arrays, or as batches.
+
+    Raises:
+        DataError: The data is empty, of unequal length, or of no known form.
+    """
+    if isinstance(data, TrainingBatch) or (isinstance(data, tuple) and not _holds_batches(data)):
+        return _checked(_as_batch(data), where="data")
+    if isinstance(data, (str, bytes, dict)) or hasattr(data, "__array__") or not isinstance(data, Iterable):
+        raise DataError(
+            "data must be a tuple (x, y) or (x, y, weight), a TrainingBatch, or an iterable of them, "
+            f"got {type(data).__name__}"
+        )
+    return BatchSource(data, reusable=iter(data) is not data)
+
+
+def _as_batch(item: object) -> TrainingBatch:
+    if isinstance(item, TrainingBatch):
+        return item
+    if isinstance(item, (tuple, list)) and len(item) in {2, 3}:
+        return TrainingBatch(*item)
+    size = f" of {len(item)}" if isinstance(item, (tuple, list)) else ""
+    raise DataError(f"expected a TrainingBatch, (x, y) or (x, y, weight), got {type(item).__name__}{size}")
+
+
+def _holds_batches(items: tuple[object, ...]) -> bool:
+    return bool(items) and all(isinstance(item, TrainingBatch) for item in items)
+
+
+def _checked(batch: TrainingBatch, where: str) -> ArraySource:
+    x = as_numpy(batch.input, what=f"{where}: input")
+    y = as_numpy(batch.target, what=f"{where}: target")
+    weight = None if batch.weight is None else as_numpy(batch.weight, what=f"{where}: weight")
+    rows = x.shape[0] if x.ndim else 0
+    if rows == 0 or x.size == 0:
+        raise DataError(f"{where}: input has no samples, its shape is {x.shape}")
+    if y.shape[:1] != (rows,):
+        raise DataError(f"{where}: input has {rows} samples but the target's shape is {y.shape}")
+    if weight is not None and weight.shape != (rows,):
+        raise DataError(f"{where}: weight must be ({rows},), one for each sample, got {weight.shape}")
+    return ArraySource(TrainingBatch(x, y, weight), rows)

@@ -1,0 +1,215 @@
+"""Data sets of other packages as they are: PyTorch's, Hugging Face's, and whatever can be indexed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom._settings.suggestions import shown
+from loom._typing import Foreign
+from loom.convert import as_numpy
+from loom.data.augmenting import Augment
+from loom.data.loading import SampleLoader
+from loom.errors import ConfigError, DataError
+
+__all__ = ["Samples", "adopted", "samples"]
+
+_PARTS = ("input", "target", "weight")
+_TARGETS = ("label", "labels", "target", "targets", "y")
+
+
+class Samples(SampleLoader):
+    """A data set that gives its samples one by one, as batches; `samples` makes it.
+
+    Args:
+        dataset: What has `len` and gives samples by their numbers.
+        parts: Makes (x, y) or (x, y, weight) of one of them.
+        **settings: As for `Loader`.
+    """
+
+    def __init__(self, dataset: Foreign, parts: Callable[[Any], Sequence[Any]], **settings: Foreign) -> None:
+        super().__init__("samples", len(dataset), **settings)
+        self.dataset = dataset
+        self._parts = parts
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what tells this data from other data, as JSON; of the samples nothing is known."""
+        mark = getattr(self.dataset, "_fingerprint", None)
+        return {**super().identity(), "dataset": type(self.dataset).__qualname__, "fingerprint": mark}
+
+    def _samples(self, rows: NDArray[np.intp]) -> tuple[Any, Any, Any]:
+        found = []
+        for row in rows.tolist():
+            parts = self._parts(self.dataset[row])
+            if not isinstance(parts, (tuple, list)) or len(parts) not in (2, 3):
+                raise DataError(
+                    f"samples: sample {row} is no (x, y) or (x, y, weight), but {type(parts).__name__}; say "
+                    "what is which: loom.data.samples(dataset, input=..., target=...), or transform=..."
+                )
+            found.append(tuple(_array(part) for part in parts))
+        columns = list(zip(*found, strict=True))
+        stacked = [
+            _stacked(column, rows, name) for column, name in zip(columns, _PARTS[: len(columns)], strict=True)
+        ]
+        return stacked[0], stacked[1], stacked[2] if len(stacked) == 3 else None
+
+
+def samples(
+    dataset: Foreign,
+    *,
+    input: str | None = None,  # noqa: A002 - what it is called everywhere in loom
+    target: str | None = None,
+    transform: Callable[[Any], Sequence[Any]] | None = None,
+    classes: Sequence[str] | None = None,
+    batch_size: int = 32,
+    shuffle: bool = True,
+    seed: int = 0,
+    workers: int = 0,
+    augment: Augment | None = None,
+) -> Samples:
+    """Makes batches of a data set that gives samples one by one.
+
+    `net.fit(dataset)` does the same to a `torch.utils.data.Dataset` and to a `datasets.Dataset` as they are,
+    with the batch size, the seed and the shuffling of the training; a `torch.utils.data.DataLoader` gives
+    batches already, and is used as it is. Orders are of loom's seed; a data set that draws by itself is its
+    own affair.
+
+    Args:
+        dataset: What has `len(dataset)` and `dataset[number]`, which gives (x, y), (x, y, weight), or a
+            dictionary of columns.
+        input: The column that is read, where samples are dictionaries; the only one beside the target where
+            None.
+        target: The column that is told; one called label, labels, target, targets or y where None.
+        transform: Makes (x, y) or (x, y, weight) of what the data set gives, instead.
+        classes: The names of the classes; those of Hugging Face's `ClassLabel` where None.
+        batch_size: How many samples a batch has.
+        shuffle: Whether the order is another one in each epoch.
+        seed: What the order is drawn from.
+        workers: How many threads ask the data set, which must allow it; none where 0.
+        augment: What is done to images, (channels, height, width) each.
+
+    Returns:
+        Batches, for `loom.train` and the like.
+
+    Raises:
+        DataError: Samples are of another form, or the data set is empty.
+        ConfigError: A setting is out of range, or there is no such column.
+
+    Examples:
+        >>> class Squares:
+        ...     def __len__(self): return 6
+        ...     def __getitem__(self, row): return {"x": [row / 6], "label": row % 2}
+        >>> [batch.target.tolist() for batch in loom.data.samples(Squares(), batch_size=4, shuffle=False)]
+        [[0, 1, 0, 1], [0, 1]]
+    """
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise DataError(
+            f"samples takes what has len() and [number], got {type(dataset).__name__}; what can only be "
+            "iterated gives batches by loom.data.generate(lambda: dataset)"
+        )
+    if len(dataset) == 0:
+        raise DataError("samples: the data set is empty")
+    parts: Callable[[Any], Sequence[Any]]
+    names = None if classes is None else tuple(map(str, classes))
+    if transform is not None:
+        parts = transform
+    else:
+        first = dataset[0]
+        if isinstance(first, Mapping):
+            said, told = _columns(first, input, target)
+            names = names or _class_names(dataset, told)
+
+            def parts(sample: Foreign) -> Sequence[Any]:
+                return sample[said], sample[told]
+
+        elif input is not None or target is not None:
+            raise ConfigError("samples: input= and target= name columns, and samples are no dictionaries")
+        else:
+
+            def parts(sample: Foreign) -> Sequence[Any]:
+                found: Sequence[Any] = sample
+                return found
+
+    found = Samples(
+        dataset, parts, batch_size=batch_size, shuffle=shuffle, seed=seed, workers=workers, augment=augment
+    )
+    found.classes = names
+    return found
+
+
+def adopted(data: Foreign, batch_size: int = 32, *, shuffle: bool = False, seed: int = 0) -> Foreign:
+    """Returns batches of a data set that gives samples by their numbers; anything else as it is.
+
+    Args:
+        data: What was given as data.
+        batch_size: How many samples a batch has.
+        shuffle: Whether the order is another one in each epoch.
+        seed: What the order is drawn from.
+    """
+    if isinstance(data, (str, bytes, Mapping, list, tuple)) or hasattr(data, "__array__"):
+        return data
+    indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+    # Hugging Face's can be iterated, too, sample by sample.
+    if indexed and (not isinstance(data, Iterable) or _is_hugging_face(data)):
+        return samples(data, batch_size=batch_size, shuffle=shuffle, seed=seed)
+    return data
+
+
+def _is_hugging_face(data: object) -> bool:
+    return hasattr(data, "features") and hasattr(data, "column_names")
+
+
+def _columns(sample: Mapping[str, Any], said: str | None, told: str | None) -> tuple[str, str]:
+    names = list(sample)
+    for what, name in (("input", said), ("target", told)):
+        if name is not None and name not in names:
+            raise ConfigError(
+                f"samples: {what} {shown(name)} is no column; there are {', '.join(map(repr, names))}"
+            )
+    if told is None:
+        guesses = [name for name in _TARGETS if name in names]
+        if not guesses:
+            raise ConfigError(
+                f"samples: which column is told? target= names one of {', '.join(map(repr, names))}"
+            )
+        told = guesses[0]
+    if said is None:
+        others = [name for name in names if name != told]
+        if len(others) != 1:
+            raise ConfigError(
+                f"samples: which column is read? input= names one of {', '.join(map(repr, others))}"
+            )
+        said = others[0]
+    return said, told
+
+
+def _class_names(dataset: Foreign, told: str) -> tuple[str, ...] | None:
+    features = getattr(dataset, "features", None)
+    kind = features.get(told) if isinstance(features, Mapping) else None
+    names = getattr(kind, "names", None)
+    return tuple(map(str, names)) if isinstance(names, (list, tuple)) and names else None
+
+
+def _array(part: Foreign) -> Foreign:
+    """Returns a part of a sample as an array; pictures of Pillow as (channels, height, width) from 0 to 1."""
+    if hasattr(part, "getbands") and hasattr(part, "tobytes"):
+        image = np.asarray(part.convert("L") if part.mode in ("1", "L") else part.convert("RGB"))
+        planes = image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
+        return np.multiply(planes, np.float32(1.0 / 255.0), dtype=np.float32)
+    return part if isinstance(part, str) else as_numpy(part, what="samples")
+
+
+def _stacked(parts: Sequence[Any], rows: NDArray[np.intp], name: str) -> NDArray[Any]:
+    shapes = {np.shape(part) for part in parts}
+    if len(shapes) > 1:
+        first = np.shape(parts[0])
+        place = next(place for place, part in enumerate(parts) if np.shape(part) != first)
+        raise DataError(
+            f"samples: {name} of sample {rows[0]} has the shape {first}, and that of sample {rows[place]} "
+            f"{np.shape(parts[place])}; bring them to one, transform=..."
+        )
+    stacked: NDArray[Any] = np.stack([np.asarray(part) for part in parts])
+    return stacked

@@ -1,0 +1,168 @@
+"""Sources larger than memory: arrays in files, tables in files, and what a function yields.
+
+All are read in pieces. An epoch goes through the pieces in an order of its own, collects as many as make a
+window, and shuffles the rows of that: memory holds a window, the pieces that it begins and ends in, and the
+batches that workers make ahead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom._settings.checks import whole
+from loom._typing import Foreign
+from loom.data.batches import TrainingBatch
+from loom.data.loading import Job, Loader
+from loom.errors import DataError
+
+__all__ = ["Piece", "StreamLoader"]
+
+Arrays = tuple[NDArray[Any], ...]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows that are read together.
+
+    Args:
+        rows: How many they are; None where only reading tells.
+        first: The number of the first among all rows; None where that is not known.
+        read: Reads them: arrays of so many rows.
+    """
+
+    rows: int | None
+    first: int | None
+    read: Callable[[], Arrays]
+
+
+class StreamLoader(Loader):
+    """Base of sources that are read in pieces.
+
+    Args:
+        where: What it is, for error messages.
+        rows: How many rows there are; None where nobody knows.
+        window: How many rows are shuffled together.
+        **settings: As for `Loader`.
+    """
+
+    def __init__(self, where: str, rows: int | None, window: int, **settings: Foreign) -> None:
+        super().__init__(where, **settings)
+        size = self.batch_size
+        # Batches do not go over the ends of windows.
+        self.window = max(whole(where, "window", window, least=1) // size, 1) * size
+        self.rows = rows
+
+    def __len__(self) -> int:
+        if self.rows is None:
+            raise TypeError(f"{self._where}: nobody knows how many batches there are")
+        return math.ceil(self.rows / self.batch_size)
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what tells this data from other data, as JSON."""
+        return {**super().identity(), "rows": self.rows, "window": self.window}
+
+    def _pieces(self, epoch: int) -> Iterable[Piece]:
+        """Returns the pieces in the order of an epoch."""
+        raise NotImplementedError
+
+    def _batch(self, parts: Arrays) -> tuple[Any, Any, Any]:
+        """Makes samples, targets and weights of rows; called by workers."""
+        return parts[0], parts[1], parts[2] if len(parts) > 2 else None
+
+    def _shuffled_order(self, epoch: int, count: int) -> list[int]:
+        """Returns the pieces' numbers in the order of an epoch."""
+        if not self.shuffle:
+            return list(range(count))
+        found: list[int] = np.random.default_rng((self.seed, epoch, 0)).permutation(count).tolist()
+        return found
+
+    def _jobs(self, epoch: int, start: int) -> Iterator[Job]:
+        by_window = self.window // self.batch_size
+        first = start // by_window
+        for place, (numbers, parts) in enumerate(self._windows(epoch, first), first):
+            rows = len(numbers)
+            order = np.arange(rows)
+            if self.shuffle:
+                order = np.random.default_rng((self.seed, epoch, place + 1)).permutation(rows)
+            begin = (start - place * by_window) * self.batch_size if place == first else 0
+            for at in range(begin, rows, self.batch_size):
+                yield self._job(epoch, numbers, parts, order[at : at + self.batch_size])
+            # Nothing of it is held while the next one is read, but by workers.
+            del parts
+
+    def _job(self, epoch: int, numbers: NDArray[np.int64], parts: Arrays, chosen: NDArray[np.intp]) -> Job:
+        if self.workers == 0:
+            return lambda: self._finished(
+                epoch, numbers[chosen], *self._batch(tuple(part[chosen] for part in parts))
+            )
+        # Workers hold rows of their own, and no window.
+        rows = tuple(part[chosen] for part in parts)
+        return lambda: self._finished(epoch, numbers[chosen], *self._batch(rows))
+
+    def _windows(self, epoch: int, skip: int) -> Iterator[tuple[NDArray[np.int64], Arrays]]:
+        """Yields windows of rows with their numbers, without those that are skipped."""
+        begin = skip * self.window
+        seen = 0
+        held: list[tuple[NDArray[np.int64], Arrays]] = []
+        count = 0
+        for piece in self._pieces(epoch):
+            if piece.rows is not None and seen + piece.rows <= begin:
+                seen += piece.rows
+                continue
+            parts = piece.read()
+            rows = len(parts[0])
+            numbers = np.arange(rows) + (seen if piece.first is None else piece.first)
+            cut = min(max(begin - seen, 0), rows)
+            seen += rows
+            while rows > cut:
+                taken = min(self.window - count, rows - cut)
+                held.append((numbers[cut : cut + taken], tuple(part[cut : cut + taken] for part in parts)))
+                cut, count = cut + taken, count + taken
+                if count == self.window:
+                    whole_window, held, count = held, [], 0
+                    if cut == rows:
+                        del parts
+                        parts = ()
+                    yield _together(whole_window)
+        if held:
+            yield _together(held)
+        elif seen == 0:
+            raise DataError(f"{self._where}: there are no rows")
+
+
+def _together(held: list[tuple[NDArray[np.int64], Arrays]]) -> tuple[NDArray[np.int64], Arrays]:
+    """Puts pieces together, and lets go of each part of them once it is there."""
+    numbers = np.concatenate([numbers for numbers, _ in held])
+    columns: Sequence[Any] = list(zip(*(parts for _, parts in held), strict=True))
+    held.clear()
+    found = []
+    while columns:
+        found.append(np.concatenate(columns[0]) if len(columns[0]) > 1 else columns[0][0])
+        columns = columns[1:]
+    return numbers, tuple(found)
+
+
+def checked_batch(batch: object, where: str) -> Arrays:
+    """Returns the arrays of one batch that somebody yields.
+
+    Args:
+        batch: (x, y), (x, y, weight) or a `TrainingBatch`.
+        where: Who asks, for error messages.
+
+    Raises:
+        DataError: It is something else, or the arrays have different lengths.
+    """
+    parts: Any = (batch.input, batch.target, batch.weight) if isinstance(batch, TrainingBatch) else batch
+    if not isinstance(parts, (tuple, list)) or len(parts) not in (2, 3):
+        raise DataError(f"{where}: expected batches (x, y) or (x, y, weight), got {type(batch).__name__}")
+    arrays = tuple(np.asarray(part) for part in parts if part is not None)
+    lengths = {len(array) if array.ndim else 0 for array in arrays}
+    if len(lengths) != 1 or lengths == {0}:
+        raise DataError(f"{where}: arrays of a batch have shapes {[array.shape for array in arrays]}")
+    return arrays

@@ -1,0 +1,91 @@
+"""Targets as losses take them: class indices, or real values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom._typing import ArrayLike, Precision, RealArray
+from loom.convert import as_labels, as_numpy, as_real_array
+from loom.errors import DTypeError, InvalidValueError, ShapeError
+
+__all__ = ["as_target"]
+
+
+def as_target(
+    y: ArrayLike, output_shape: tuple[int, ...], *, classification: bool, precision: Precision = "float32"
+) -> NDArray[Any]:
+    """Converts a target to class indices or to real values, as the loss takes it.
+
+    Args:
+        y: The target.
+        output_shape: One sample's output, without the batch.
+        classification: Whether the loss takes class indices.
+        precision: The network's precision.
+
+    Returns:
+        Class indices (int32), where the loss takes them and the target has one
+        axis less than the output; otherwise real values.
+
+    Raises:
+        DTypeError: The values are neither integers nor real numbers.
+        ShapeError: The target has the wrong number of axes.
+        InvalidValueError: A class index does not fit 32 bits.
+    """
+    array = as_numpy(y, what="target")
+    axes = len(output_shape) + 1
+    if classification and array.ndim == axes - 1 and array.dtype.kind not in "US":
+        return _as_classes(array, single=output_shape == (1,))
+    if output_shape == (1,) and array.ndim == 1:
+        # One number a row, without its axis.
+        array = array[:, None]
+    if array.dtype.kind in "US":
+        raise DTypeError(
+            f'target: expected numbers, got dtype {array.dtype}; text labels go with loss="cross_entropy" '
+            "and an output for each class, and where data comes in batches the network has to know their "
+            "names: net.card = loom.ModelCard(labels=[...])"
+        )
+    values: RealArray = as_real_array(array, precision, what="target")
+    if values.ndim != axes or values.shape[1:] != output_shape:
+        wanted = f"(rows, {', '.join(map(str, output_shape))})"
+        indices = " or class indices without the class axis" if classification else ""
+        remedy = _remedy(array, output_shape, classification=classification)
+        raise ShapeError(f"target: expected shape {wanted}{indices}, got {values.shape}{remedy}")
+    return values
+
+
+def _remedy(array: NDArray[Any], output_shape: tuple[int, ...], *, classification: bool) -> str:
+    """Says what may be meant by a target of another shape than the output."""
+    flat = array.ndim == 1 or array.shape[1:] == (1,)
+    if flat and len(output_shape) > 1:
+        return (
+            f"; the output has {len(output_shape)} axes for each sample: nn.Flatten() before the last "
+            "nn.Dense leaves one, and input_shape is that of one sample, without the batch"
+        )
+    if array.shape[1:] == (1,) and array.dtype.kind in "iub":
+        return '; class labels have one axis: y[:, 0], with loss="cross_entropy"'
+    if array.ndim == len(output_shape) and not classification and bool(np.all(array == np.round(array))):
+        cast = "" if array.dtype.kind in "iu" else ", as whole numbers: y.astype(int)"
+        return f'; class labels go with loss="cross_entropy"{cast}'
+    if array.ndim == 2 and len(output_shape) == 1:
+        return f"; for such targets the last layer has {array.shape[1]} outputs"
+    return ""
+
+
+def _as_classes(array: NDArray[Any], *, single: bool) -> NDArray[np.int32]:
+    if single and array.dtype.kind in "iu" and array.any():
+        raise InvalidValueError(
+            f"target: a single output has the class 0 alone, got {array.max()}; for two classes the last "
+            'layer is nn.Dense(2), or take loss="binary_cross_entropy"'
+        )
+    if array.dtype == np.int32:
+        return np.asarray(array, order="C")
+    labels = as_labels(array, what="target")
+    bounds = np.iinfo(np.int32)
+    if labels.size and not (bounds.min <= labels.min() and labels.max() <= bounds.max):
+        raise InvalidValueError(
+            f"target: class indices from {labels.min()} to {labels.max()} do not fit 32 bits"
+        )
+    return labels.astype(np.int32)

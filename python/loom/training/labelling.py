@@ -1,0 +1,210 @@
+"""Labels, frames and data sets of other packages on their way into training and evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom import losses
+from loom._typing import Foreign
+from loom.convert import as_numpy
+from loom.data import ArraySource, Classes, Data, Source, Table, TrainingBatch
+from loom.data.foreign import adopted
+from loom.data.frames import is_frame
+from loom.data.labels import as_names
+from loom.engine import Engine
+from loom.engine.told import classes_of, encoder_of, remember_classes, remember_encoder
+from loom.errors import DataError, DTypeError, ShapeError
+from loom.losses import AUTO
+from loom.training.config import TrainingConfig
+
+SourceT = TypeVar("SourceT", bound=Source)
+
+__all__ = ["as_known", "indexed", "learn_classes", "takes_labels", "with_indices"]
+
+
+def as_known(engine: Engine, data: Data, config: TrainingConfig | None, *, learns: bool = False) -> Data:
+    """Returns data in a form that `as_source` takes: frames by the network's encoder, data sets as batches.
+
+    Args:
+        engine: The network's.
+        data: What was given.
+        config: The batch size, the seed and whether to shuffle, for data sets that are indexed.
+        learns: Whether the network keeps the encoder of a table from now on.
+
+    Raises:
+        DataError: It is a frame, and the network has no encoder.
+    """
+    if isinstance(data, Table):
+        if learns and data.encoder is not None:
+            remember_encoder(engine.native, data.encoder)
+        return data
+    encoder = getattr(data, "encoder", None)
+    if learns and encoder is not None and hasattr(encoder, "to_config"):
+        remember_encoder(engine.native, encoder)
+    if is_frame(data):
+        known = encoder_of(engine.native)
+        if known is not None:
+            return Table(known(data), known.targets(data), None, known)
+        if not isinstance(data, dict):
+            raise DataError(
+                f"data: a {type(data).__module__.partition('.')[0]} frame does not say what is told of it; "
+                "make a table of it, table = loom.data.columns(frame, target=...), and give that"
+            )
+    found: Data
+    if config is None:
+        found = adopted(data)
+    else:
+        shuffle = learns and config.shuffle
+        found = adopted(data, batch_size=config.batch_size, shuffle=shuffle, seed=config.seed)
+    return found
+
+
+def takes_labels(config: TrainingConfig, output_shape: tuple[int, ...]) -> bool:
+    """Whether targets may be labels: under losses that compare classes, or where the loss is open.
+
+    Args:
+        config: How the training goes.
+        output_shape: One sample's output, without the batch.
+    """
+    if config.loss == AUTO:
+        return losses.class_count(output_shape) > 1
+    return losses.is_classification(config.loss) or _is_binary(config, output_shape)
+
+
+def _is_binary(config: TrainingConfig, output_shape: tuple[int, ...]) -> bool:
+    return output_shape == (1,) and losses.name_of(config.loss) == "binary_cross_entropy"
+
+
+def learn_classes(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:
+    """Has the network remember what labels there are, if data has labels that are no class indices.
+
+    Args:
+        engine: The network's; it is built if there may be labels.
+        config: How the training goes.
+        data: What it learns from.
+
+    Returns:
+        The config; with the loss that suits classes, where it is open and the data names its classes.
+
+    Raises:
+        DataError: There are more or fewer labels than outputs.
+    """
+    named = getattr(data, "classes", None)
+    named = named if isinstance(named, (tuple, list)) and named else None
+    if config.loss != AUTO and not _may_have_labels(config):
+        return config
+    found = None if named is not None else _labels(data)
+    if named is None and found is None:
+        return config
+    engine.build()
+    shape = tuple(engine.native.output_shape())
+    if not takes_labels(config, shape):
+        return config
+    outputs = 2 if shape == (1,) else losses.class_count(shape)
+    if named is not None:
+        if len(named) != outputs:
+            raise DataError(_unequal(list(map(str, named)), outputs))
+        if classes_of(engine.native) is None:
+            remember_classes(engine.native, Classes("text", tuple(map(str, named))))
+        return replace(config, loss="cross_entropy") if config.loss == AUTO else config
+    if found is None or found.ndim != len(shape) or classes_of(engine.native) is not None:
+        # Labels that are not among the classes are refused where they are looked up.
+        return config
+    classes = Classes.of(found)
+    if classes.kind == "integer" and not _are_no_indices(found, outputs, len(classes.values)):
+        return config
+    if len(classes.values) != outputs:
+        raise DataError(_unequal(list(classes.names), outputs))
+    remember_classes(engine.native, classes)
+    return config
+
+
+def _may_have_labels(config: TrainingConfig) -> bool:
+    return losses.is_classification(config.loss) or losses.name_of(config.loss) == "binary_cross_entropy"
+
+
+def _unequal(names: list[str], outputs: int) -> str:
+    listed = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+    return (
+        f"target: there are {len(names)} labels ({listed}), but the network tells {outputs} classes; give "
+        f"the last layer {len(names)} units, or name all classes, net.card = loom.ModelCard(labels=[...])"
+    )
+
+
+def _are_no_indices(labels: NDArray[Any], outputs: int, kinds: int) -> bool:
+    """Whether whole numbers name as many classes as there are outputs, with gaps between them.
+
+    Numbers without gaps that begin elsewhere than at 0 are a mistake more often than names.
+    """
+    low, high = int(labels.min()), int(labels.max())
+    return kinds == outputs and low >= 0 and high - low >= kinds
+
+
+def _labels(data: Data) -> NDArray[Any] | None:
+    """Returns labels of data that can be looked at without going through it; None where there are none."""
+    # As `as_source` tells a pair from a sequence of batches.
+    single = isinstance(data, TrainingBatch) or (
+        isinstance(data, tuple) and not (data and all(isinstance(each, TrainingBatch) for each in data))
+    )
+    if not single and not isinstance(data, (list, tuple)):
+        return None
+    parts: list[Any] = [data] if single else list(cast("list[Any]", data))
+    found = []
+    for part in parts:
+        target = part.target if isinstance(part, TrainingBatch) else _second(part)
+        if target is None:
+            return None
+        try:
+            array = as_names(target)
+        except (DTypeError, ShapeError):
+            # Whoever takes the targets says what is wrong with them.
+            return None
+        if array.dtype.kind not in "Ubiu" or array.size == 0:
+            return None
+        found.append(array)
+    return found[0] if len(found) == 1 else _together(found)
+
+
+def _together(found: list[NDArray[Any]]) -> NDArray[Any] | None:
+    same = len({array.dtype.kind for array in found}) == 1 and len({array.shape[1:] for array in found}) == 1
+    return np.concatenate(found) if same else None
+
+
+def _second(part: object) -> Foreign:
+    return part[1] if isinstance(part, (tuple, list)) and len(part) in (2, 3) else None
+
+
+def indexed(target: Foreign, classes: Classes | None) -> Foreign:
+    """Returns the class indices that labels stand for; other targets as they are.
+
+    Args:
+        target: The targets.
+        classes: The network's; None where nobody has named them.
+
+    Raises:
+        DataError: A label is of no class.
+    """
+    if classes is None:
+        return target
+    array = as_names(target)
+    kinds = {"text": "U", "boolean": "b", "integer": "iu"}[classes.kind]
+    return classes.indices(array) if array.dtype.kind in kinds or array.dtype.kind == "U" else target
+
+
+def with_indices(source: SourceT, classes: Classes | None) -> SourceT:
+    """Returns a data set whose labels are class indices, if it is in arrays.
+
+    Args:
+        source: The data set.
+        classes: The network's.
+    """
+    if not isinstance(source, ArraySource):
+        return source
+    target = indexed(source.batch.target, classes)
+    if target is source.batch.target:
+        return source
+    return replace(source, batch=replace(source.batch, target=as_numpy(target)))

@@ -1,0 +1,192 @@
+"""Labels of any kind are classes, which the network remembers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loom
+from loom import nn
+from loom.data import Classes
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 4)).astype(np.float32)
+Y = np.argmax(X[:, :3], axis=1)
+KINDS: dict[str, Any] = {
+    "text": np.array(["ant", "bee", "cat"])[Y],
+    "list": [["ant", "bee", "cat"][place] for place in Y],
+    "object": np.array(["ant", "bee", "cat"], object)[Y],
+    "integer": np.array([3, 7, 40])[Y],
+}
+
+
+def net(outputs: int = 3, **settings: Any) -> loom.Network:
+    return loom.Sequential([nn.Dense(outputs)], input_shape=4, seed=0, **settings)
+
+
+@pytest.mark.parametrize("loss", ["auto", "cross_entropy"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_are_learned_as_indices_are(tmp_path: Path, kind: str, loss: str) -> None:
+    plain, named = net(), net()
+    plain.fit(X, Y, epochs=4, loss="cross_entropy", metrics=["accuracy"], learning_rate=0.1, verbose=False)
+    named.fit(X, KINDS[kind], epochs=4, loss=loss, metrics=["accuracy"], learning_rate=0.1, verbose=False)
+    np.testing.assert_array_equal(named.layers[0].weight, plain.layers[0].weight)
+    assert plain.card.labels is None
+    labels = np.asarray(KINDS[kind])
+    assert named.card.labels == tuple(map(str, np.unique(labels)))
+    named.save(tmp_path / "named.loom")
+    again = loom.load(tmp_path / "named.loom")
+    found = again.predict_classes(X)
+    np.testing.assert_array_equal(found, np.unique(labels)[plain.predict(X).argmax(axis=1)])
+    np.testing.assert_array_equal(plain.predict_classes(X), plain.predict(X).argmax(axis=1))
+    assert again.evaluate((X, KINDS[kind])) == plain.evaluate((X, Y))
+    report = loom.analysis.classification(again, (X, KINDS[kind]))
+    assert report.accuracy == pytest.approx(np.mean(found == labels))
+
+
+@pytest.mark.parametrize("make", [np.array, list])
+def test_booleans_are_two_classes(make: Any) -> None:
+    truth = make((Y == 0).tolist())
+    network = net(2)
+    network.fit(X, truth, epochs=30, learning_rate=0.1, verbose=False)
+    found = network.predict_classes(X)
+    assert found.dtype == bool
+    assert np.mean(found == np.asarray(truth)) > 0.8
+    assert network.evaluate((X, truth), metrics=["accuracy"])["accuracy"] == pytest.approx(
+        np.mean(found == np.asarray(truth))
+    )
+
+
+def test_two_labels_of_a_single_logit() -> None:
+    names = np.where(Y == 0, "yes", "no")
+    network, plain = net(1), net(1)
+    settings: Any = {"loss": "binary_cross_entropy", "epochs": 5, "learning_rate": 0.1, "verbose": False}
+    network.fit(X, names, **settings)
+    plain.fit(X, (Y == 0).astype(np.float32), **settings)
+    np.testing.assert_array_equal(network.layers[0].weight, plain.layers[0].weight)
+    np.testing.assert_array_equal(
+        network.predict_classes(X), np.where(plain.predict(X)[:, 0] > 0, "yes", "no")
+    )
+
+
+def test_labels_that_nobody_knows_are_refused() -> None:
+    network = net()
+    network.fit(X, KINDS["text"], epochs=1, verbose=False)
+    strange = KINDS["text"].astype(object)
+    strange[[2, 5]] = "dog"
+    with pytest.raises(
+        loom.DataError, match=r"2 labels are of no class .* 'dog'; the classes are 'ant', 'bee', 'cat'"
+    ):
+        network.evaluate((X, strange))
+    with pytest.raises(loom.DataError, match="of no class"):
+        network.fit(X, strange, epochs=1, verbose=False)
+    strange[3] = None
+    with pytest.raises(loom.DataError, match="label of row 3 is missing"):
+        network.evaluate((X, strange))
+    # Those that it knows may be some of them, and indices are indices still.
+    some = KINDS["text"][Y != 1]
+    assert network.evaluate((X[Y != 1], some)) == network.evaluate((X[Y != 1], Y[Y != 1]))
+
+
+def test_more_or_fewer_labels_than_outputs_are_refused() -> None:
+    for outputs in (2, 4):
+        with pytest.raises(loom.DataError, match=rf"3 labels \(ant, bee, cat\).* tells {outputs} classes"):
+            net(outputs).fit(X, KINDS["text"], epochs=1, verbose=False)
+    # Whoever names all of them need not show all.
+    network = net(4)
+    network.card = loom.ModelCard(labels=["dog", "cat", "bee", "ant"])
+    network.fit(X, KINDS["text"], epochs=30, learning_rate=0.1, ignore_findings="all", verbose=False)
+    assert np.mean(network.predict_classes(X) == KINDS["text"]) > 0.8
+    assert network.predict(X).argmax(axis=1).min() == 1
+
+
+def test_labels_in_batches() -> None:
+    batches = [(X[:30], KINDS["text"][:30]), (X[30:], KINDS["text"][30:])]
+    listed, plain = net(), net()
+    listed.fit(batches, epochs=3, verbose=False)
+    plain.fit([(X[:30], Y[:30]), (X[30:], Y[30:])], epochs=3, verbose=False)
+    np.testing.assert_array_equal(listed.layers[0].weight, plain.layers[0].weight)
+
+    class Batches:
+        def __iter__(self) -> Any:
+            return iter(batches)
+
+    with pytest.raises(loom.DTypeError, match=r"net\.card = loom\.ModelCard\(labels=\[\.\.\.\]\)"):
+        net().fit(Batches(), epochs=1, verbose=False)
+    named = net()
+    named.card = loom.ModelCard(labels=["ant", "bee", "cat"])
+    named.fit(Batches(), epochs=3, verbose=False)
+    np.testing.assert_array_equal(named.layers[0].weight, plain.layers[0].weight)
+    assert named.evaluate(Batches()) == plain.evaluate((X, Y), batch_size=30)
+
+
+def test_validation_has_labels_too_and_runs_are_kept(tmp_path: Path) -> None:
+    names = KINDS["text"]
+    network = net()
+    result = network.fit(X[:40], names[:40], validation_data=(X[40:], names[40:]), epochs=2,
+                         run=tmp_path / "run", verbose=False)  # fmt: skip
+    assert len(result.metrics["val_loss"]) == 2
+    again = net()
+    assert again.fit(X[:40], names[:40], validation_data=(X[40:], names[40:]), epochs=2, run=tmp_path / "run",
+                     verbose=False).metrics == result.metrics  # fmt: skip
+    assert again.predict_classes(X).tolist() == network.predict_classes(X).tolist()
+    # The last samples are held out, by name as well.
+    held = net().fit(X, names, validation_split=0.25, epochs=1, verbose=False)
+    assert (
+        held.metrics["val_loss"]
+        == net().fit(X, Y, validation_split=0.25, epochs=1, verbose=False).metrics["val_loss"]
+    )
+
+
+def test_maps_of_labels() -> None:
+    images = RNG.normal(size=(6, 1, 4, 4)).astype(np.float32)
+    names = np.where(images[:, 0] > 0, "in", "out")
+    network = loom.Sequential([nn.Conv2D(2, kernel_size=1)], input_shape=(1, 4, 4), seed=0)
+    network.fit(images, names, epochs=60, learning_rate=0.2, verbose=False)
+    assert np.mean(network.predict_classes(images) == names) > 0.95
+
+
+def test_copies_and_pickles_remember(tmp_path: Path) -> None:
+    import copy
+    import pickle
+
+    network = net()
+    network.fit(X, KINDS["integer"], epochs=1, verbose=False)
+    for other in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
+        assert other.predict_classes(X).tolist() == network.predict_classes(X).tolist()
+        assert other.predict_classes(X).dtype.kind == "i"
+
+
+def test_classes_are_found_again() -> None:
+    for values in (np.array(["b", "a", "b"]), np.array([5, -1, 5]), np.array([True, False, True])):
+        classes = Classes.of(values)
+        np.testing.assert_array_equal(classes.labels(classes.indices(values)), values)
+        assert Classes.from_config(classes.to_config()) == classes
+    with pytest.raises(loom.DTypeError, match="classes are 'a', 'b', got labels of dtype int"):
+        Classes.of(np.array(["b", "a"])).indices(np.array([1, 2]))
+    with pytest.raises(loom.ConfigError, match="same label"):
+        Classes("text", ("a", "a"))
+
+
+def test_looking_for_a_rate_leaves_the_network_as_it_is() -> None:
+    network = net()
+    before = network.to_bytes()
+    assert len(loom.find_rate(network, (X, KINDS["text"]), steps=20).rates) > 5
+    assert network.to_bytes() == before
+
+
+def test_learning_by_targets_and_receipts_know_labels() -> None:
+    network, plain = net(), net()
+    config = loom.TrainingConfig(epochs=3, loss="cross_entropy", verbose=False)
+    for each, labels in ((network, KINDS["text"]), (plain, Y)):
+        loom.TweenTrainer(each, loom.TweenConfig.tween()).fit((X, labels), config)
+    np.testing.assert_array_equal(network.layers[0].weight, plain.layers[0].weight)
+    assert (
+        network.predict_classes(X).tolist()
+        == np.array(["ant", "bee", "cat"])[plain.predict_classes(X)].tolist()
+    )
+    result = net().fit(X, KINDS["text"], epochs=2, receipt=True, verbose=False)
+    assert loom.reproduce(result.receipt, (X, KINDS["text"])).difference is None
