@@ -10,14 +10,8 @@ use super::{Attention, CacheAppend};
 use crate::ops::Direction;
 use crate::shader::{GpuOperation, Operand, Recorder, Shader};
 use crate::{Error, Result};
-use text::{Vectors, sight};
+use text::{Across, Vectors, sight};
 use tiles::{Held, Tiles};
-
-/// A kernel, and how many workgroups go through the vectors of its own side of each head.
-struct Across {
-    shader: Shader,
-    groups: usize,
-}
 
 impl GpuOperation for Attention {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {

@@ -1,8 +1,8 @@
 //! Attention with a thread a query (or a key, for the gradients of keys and values), its vectors in registers, the
 //! other side's in the workgroup's memory a few at a time.
 
-use super::text::each;
-use super::{Across, Attention};
+use super::Attention;
+use super::text::{Across, each};
 use crate::shader::Shader;
 
 /// Threads of a workgroup: queries, or keys, that are taken together.

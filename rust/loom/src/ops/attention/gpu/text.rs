@@ -1,6 +1,13 @@
 //! The parts of the kernels' text that depend on the head's extent and on who sees whom.
 
 use super::Attention;
+use crate::shader::Shader;
+
+/// A kernel, and how many workgroups go through the vectors of its own side of each head.
+pub(super) struct Across {
+    pub shader: Shader,
+    pub groups: usize,
+}
 
 /// Vectors of one head, in units of four elements.
 #[derive(Clone, Copy)]

@@ -1,7 +1,8 @@
 //! Attention as products of tiles: the texts of its three kernels.
 
+use super::Attention;
+use super::text::Across;
 use super::tiles::{Tiles, four};
-use super::{Across, Attention};
 
 /// Where a query's vector lies among all, and where a key's does.
 const QUERY: &str = "(row * constants.queries + own) * HEADS + head";
