@@ -80,13 +80,13 @@ impl Evaluator {
     /// Nothing seen yet; the config's loss, metrics and class weights are used.
     ///
     /// # Errors
-    /// [`Error::State`] for a network that is not built.
+    /// [`Error::State`] for a network that is not built, [`Error::Value`] for a metric that cannot be of its outputs.
     pub fn new(network: &Network, config: &TrainingConfig) -> Result<Self> {
         network.check_built()?;
         Ok(Self {
             config: config.clone(),
             run: None,
-            class_axis: class_axis(network.output_shape(), &config.loss),
+            class_axis: class_axis(network.output_shape(), config)?,
             metrics: config.metrics.iter().copied().map(MetricState::new).collect(),
             loss: 0.0,
             weight: 0.0,

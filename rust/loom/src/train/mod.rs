@@ -42,7 +42,7 @@ pub use fit::{Callback, EpochReport, TrainingResult, train, train_with};
 pub use loss::{LossConfig, LossOptions};
 pub use loss_gradient::loss_and_gradient;
 pub use manual::{GradientStatistics, ManualStep};
-pub use metrics::{Metric, MetricState};
+pub use metrics::{Average, Metric, MetricState};
 pub use prepare::check_examples;
 pub use schedule::Schedule;
 pub use step::StepReport;

@@ -1,13 +1,12 @@
 //! What a training makes sure of before its first step: gradients, moments, examples that fit.
 
-use super::loss::{LossConfig, LossOptions, loss_op};
+use super::loss::{LossOptions, loss_op};
 use super::metrics::ClassAxis;
 use super::plan::top_layer;
 use super::tween::feedback;
 use super::{Examples, OnNonFinite, Targets, TrainingConfig, watch};
 use crate::layers::class_extents;
 use crate::network::{Measures, Network};
-use crate::ops::LossFunction;
 use crate::ops::loss::validate_targets;
 use crate::ops::update::Optimizer;
 use crate::state::{Notes, OptimizerState};
@@ -102,9 +101,13 @@ pub fn check_examples(network: &Network, config: &TrainingConfig, examples: &Exa
     }
 }
 
-/// The metrics' class axis for outputs of this shape under this loss.
-pub(super) fn class_axis(output: &Shape, loss: &LossConfig) -> ClassAxis {
+/// The metrics' class axis for outputs of this shape under the config's loss.
+///
+/// # Errors
+/// [`Error::Value`] for a metric that cannot be of such outputs.
+pub(super) fn class_axis(output: &Shape, config: &TrainingConfig) -> Result<ClassAxis> {
     let (_, classes, inner) = class_extents(output);
-    let threshold = if loss.0 == LossFunction::BinaryCrossEntropy { 0.0 } else { 0.5 };
-    ClassAxis { classes, inner, threshold }
+    config.metrics.iter().try_for_each(|metric| metric.check(classes))?;
+    let threshold = if config.loss.0.decides_at_zero() { 0.0 } else { 0.5 };
+    Ok(ClassAxis { classes, inner, threshold })
 }

@@ -121,7 +121,7 @@ impl Trainer {
         let plan = Plan { turn: config.turn(network.optimizer_state.epoch), ..plan };
         let looking = Mode { pin_layers, looks_inside, ..Mode::default() };
         let (program, op) = compile(network, config, plan, looking)?;
-        let class_axis = class_axis(network.output_shape(), &config.loss);
+        let class_axis = class_axis(network.output_shape(), config)?;
         let schedule = config.schedule.clone().with_epochs_of(total_steps / config.epochs);
         Ok(Self {
             config: TrainingConfig { schedule, ..config.clone() },

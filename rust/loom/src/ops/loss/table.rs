@@ -86,6 +86,14 @@ macro_rules! losses {
                 }
             }
 
+            /// Whether single outputs are scores on both sides of zero, such as logits: above it they mean class 1.
+            pub fn decides_at_zero(self) -> bool {
+                matches!(
+                    self,
+                    Self::BinaryCrossEntropy | Self::BinaryFocal { .. } | Self::Hinge | Self::SquaredHinge
+                )
+            }
+
             /// Whether it is of distributions over classes, not of single elements.
             pub fn is_over_classes(self) -> bool {
                 match self {
