@@ -167,9 +167,8 @@ fn step<V: Vector>(
             Binary::Equal => pass.two(|a: V, b| truth(Elementwise::eq(a, b))),
             Binary::NotEqual => pass.two(|a: V, b| truth(V::not(Elementwise::eq(a, b)))),
         },
-        Node::Select(..) => pass.three(|condition: V, yes, no| {
-            V::select(Elementwise::eq(condition, V::constant(0.0)), no, yes)
-        }),
+        Node::Select(..) => pass
+            .three(|condition: V, yes, no| V::select(Elementwise::eq(condition, V::constant(0.0)), no, yes)),
         Node::Apply(number, _) => {
             let activation = program.graph.activations[number];
             if let Ok([x, y]) = pass.registers.get_disjoint_mut([operands[0], to]) {

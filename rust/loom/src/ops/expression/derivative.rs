@@ -139,7 +139,8 @@ impl Graph {
                 let wins = |graph: &mut Self, first: Id, second: Id, both: bool| {
                     let (zero, half) = (graph.constant(0.0), graph.constant(0.5));
                     let otherwise = if both {
-                        let (equal, part) = (graph.binary(Binary::Equal, first, second), graph.times(dy, half));
+                        let (equal, part) =
+                            (graph.binary(Binary::Equal, first, second), graph.times(dy, half));
                         graph.select(equal, part, zero)
                     } else {
                         zero

@@ -158,7 +158,13 @@ impl Graph {
 
     pub(super) fn select(&mut self, condition: Id, yes: Id, no: Id) -> Id {
         match self.number(condition) {
-            Some(condition) => if condition == 0.0 { no } else { yes },
+            Some(condition) => {
+                if condition == 0.0 {
+                    no
+                } else {
+                    yes
+                }
+            }
             None if yes == no => yes,
             None => self.node(Node::Select(condition, yes, no)),
         }
@@ -257,7 +263,15 @@ impl Unary {
             Unary::Ln1p => Math::ln_1p(a),
             Unary::Sqrt => a.sqrt(),
             Unary::Abs => a.abs(),
-            Unary::Sign => if a > 0.0 { 1.0 } else if a < 0.0 { -1.0 } else { a },
+            Unary::Sign => {
+                if a > 0.0 {
+                    1.0
+                } else if a < 0.0 {
+                    -1.0
+                } else {
+                    a
+                }
+            }
             Unary::Erf => Math::erf(a),
             Unary::Sin => libm::sin(a),
             Unary::Cos => libm::cos(a),
@@ -274,8 +288,24 @@ impl Binary {
             Binary::Multiply => a * b,
             Binary::Divide => a / b,
             Binary::Power => libm::pow(a, b),
-            Binary::Maximum => if a > b { a } else if b >= a { b } else { a + b },
-            Binary::Minimum => if a < b { a } else if b <= a { b } else { a + b },
+            Binary::Maximum => {
+                if a > b {
+                    a
+                } else if b >= a {
+                    b
+                } else {
+                    a + b
+                }
+            }
+            Binary::Minimum => {
+                if a < b {
+                    a
+                } else if b <= a {
+                    b
+                } else {
+                    a + b
+                }
+            }
             Binary::Greater => truth(a > b),
             Binary::GreaterEqual => truth(a >= b),
             Binary::Equal => truth(a == b),

@@ -49,7 +49,8 @@ impl Expression {
         let root = parse::parse(text, names, &mut graph)?;
         let needed = graph.needed(&[root]);
         for (number, name) in names.iter().enumerate() {
-            let used = graph.nodes.iter().zip(&needed).any(|(node, used)| *used && *node == Node::Input(number));
+            let used =
+                graph.nodes.iter().zip(&needed).any(|(node, used)| *used && *node == Node::Input(number));
             if !used {
                 return Err(Error::Value(format!("the expression \"{text}\" does not depend on {name}")));
             }
@@ -60,7 +61,9 @@ impl Expression {
     /// The activation that it is, where it is just one of the first input.
     pub fn activation(&self) -> Option<Activation> {
         match self.graph.nodes[self.root] {
-            Node::Apply(number, a) if self.graph.nodes[a] == Node::Input(0) => Some(self.graph.activations[number]),
+            Node::Apply(number, a) if self.graph.nodes[a] == Node::Input(0) => {
+                Some(self.graph.activations[number])
+            }
             Node::Input(0) => Some(Activation::Linear),
             _ => None,
         }

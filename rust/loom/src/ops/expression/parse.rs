@@ -29,7 +29,10 @@ const SEVERAL: &[(&str, usize)] = &[("max", 2), ("min", 2), ("clip", 3), ("where
 /// The names of all functions.
 pub fn functions() -> Vec<&'static str> {
     let activations = Activation::ALL.iter().map(|activation| activation.name());
-    activations.chain(UNARY.iter().map(|(name, _)| *name)).chain(SEVERAL.iter().map(|(name, _)| *name)).collect()
+    activations
+        .chain(UNARY.iter().map(|(name, _)| *name))
+        .chain(SEVERAL.iter().map(|(name, _)| *name))
+        .collect()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,8 +44,7 @@ enum Token<'a> {
 }
 
 /// Two characters before one of them.
-const SYMBOLS: &[&str] =
-    &["**", "<=", ">=", "==", "!=", "+", "-", "*", "/", "(", ")", ",", "<", ">"];
+const SYMBOLS: &[&str] = &["**", "<=", ">=", "==", "!=", "+", "-", "*", "/", "(", ")", ",", "<", ">"];
 
 /// Reads an expression of these names into a graph, whose inputs are numbered as the names are.
 ///
@@ -82,7 +84,8 @@ impl<'a> Parser<'a, '_> {
         let first = self.text[..place.start].rfind('\n').map_or(0, |end| end + 1);
         let line = self.text[first..].lines().next().unwrap_or_default();
         let before = self.text[first..place.start].chars().count();
-        let count = self.text[place.start..place.end].lines().next().unwrap_or_default().chars().count().max(1);
+        let count =
+            self.text[place.start..place.end].lines().next().unwrap_or_default().chars().count().max(1);
         Error::Value(format!("{what}\n    {line}\n    {}{}", " ".repeat(before), "^".repeat(count)))
     }
 
@@ -154,7 +157,9 @@ impl<'a> Parser<'a, '_> {
 
     fn comparison(&mut self) -> Result<Id> {
         let left = self.sum()?;
-        let Token::Symbol(symbol @ ("<" | "<=" | ">" | ">=" | "==" | "!=")) = self.token else { return Ok(left) };
+        let Token::Symbol(symbol @ ("<" | "<=" | ">" | ">=" | "==" | "!=")) = self.token else {
+            return Ok(left);
+        };
         self.advance()?;
         let right = self.sum()?;
         if let Token::Symbol("<" | "<=" | ">" | ">=" | "==" | "!=") = self.token {
@@ -245,7 +250,9 @@ impl<'a> Parser<'a, '_> {
                 Ok(inner)
             }
             Token::End => Err(self.error(start..end, "the expression ends where a value was expected")),
-            Token::Symbol(_) => Err(self.error(start..end, "a number, a name or a parenthesis was expected here")),
+            Token::Symbol(_) => {
+                Err(self.error(start..end, "a number, a name or a parenthesis was expected here"))
+            }
         }
     }
 
