@@ -28,8 +28,8 @@ class Expr(Layer):
     they hold and 0 elsewhere, numbers, `pi`, and calls of every activation by its name (`gelu(x)`,
     `leaky_relu(x, 0.2)`) and of `exp expm1 log log1p sqrt abs sign erf sin cos`, `max(a, b)`, `min(a, b)`,
     `clip(a, low, high)` and `where(condition, a, b)`. Derivatives are made by rule from the text; at a corner
-    they are what those of `"relu"` are, 0 on the flat side. What stands twice is computed once. Files hold the
-    text, so that nothing but loom is needed to load them.
+    they are what those of `"relu"` are, 0 on the flat side. What stands twice is computed once. Files hold
+    the text, so that nothing but loom is needed to load them.
 
     Args:
         expression: The text, of at most 2,000 characters.
@@ -44,8 +44,9 @@ class Expr(Layer):
         ShapeError: In a network, an array does not broadcast to the input.
 
     Examples:
-        >>> net = loom.Sequential([nn.Dense(4), nn.Expr("a * x * sigmoid(b * x)", a=(4,), b=1.5)], input_shape=3)
-        >>> {name: array.tolist() for name, array in net.layers[1].parameters.items()}
+        >>> swish = nn.Expr("a * x * sigmoid(b * x)", a=(4,), b=1.5)
+        >>> net = loom.Sequential([swish], input_shape=4)
+        >>> {name: array.tolist() for name, array in net.layers[0].parameters.items()}
         {'a': [1.0, 1.0, 1.0, 1.0], 'b': [1.5]}
         >>> nn.Expr("x * tnh(x)")  # doctest: +IGNORE_EXCEPTION_DETAIL
         Traceback (most recent call last):
