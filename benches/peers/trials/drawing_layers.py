@@ -49,6 +49,10 @@ def dense(chance: Chance, shape: Shape) -> nn.Layer:
 def function(chance: Chance, shape: Shape) -> nn.Layer:
     """Draws an activation as a layer."""
     if chance.happens(0.2):
+        if chance.happens(0.5):
+            start = {"shape": shape[-1:] if chance.happens(0.5) else (), "initial": chance.real(0.5, 1.5)}
+            text = chance.one(["a * x + b", "x * sigmoid(a * x) - b", "a * tanh(x) / (1 + (x - b) ** 2)"])
+            return nn.Expr(text, a=start, b=chance.real(-0.5, 0.5))
         return nn.PReLU(per_channel=chance.happens(0.5), initial=chance.real(-0.5, 1.5))
     return nn.Activation(activation(chance))
 

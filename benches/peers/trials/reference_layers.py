@@ -64,6 +64,15 @@ def prelu(layer: nn.PReLU, scope: Scope, x: Tensor) -> Tensor:
     return F.prelu(x, scope("weight"))
 
 
+@computes(nn.Expr)
+def expression(layer: nn.Expr, scope: Scope, x: Tensor) -> Tensor:
+    """The text, which is Python's arithmetic, too."""
+    names = {parameter["name"]: scope(parameter["name"]) for parameter in layer.parameters}
+    names.update(x=x, sigmoid=torch.sigmoid, tanh=torch.tanh)
+    y: Tensor = eval(layer.expression, {}, names)
+    return y
+
+
 @computes(nn.Conv1D, nn.Conv2D, nn.Conv3D)
 def convolution(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
     """A cross-correlation; "same" gives ceil(extent / stride), an odd zero at the end."""

@@ -20,6 +20,7 @@ from loom.nn.composite import Composed, Masked, Parallel, Residual, Sequential
 from loom.nn.convolution import Conv1D, Conv2D, Conv3D, ConvTranspose1D, ConvTranspose2D, ConvTranspose3D
 from loom.nn.dense import Dense
 from loom.nn.embedding import Embedding, PositionalEmbedding, SinusoidalPositions, TiedHead
+from loom.nn.expression import Expr
 from loom.nn.feed_forward import GeGLU, MixtureOfExperts, SwiGLU
 from loom.nn.normalization import BatchNorm, GroupNorm, L2Norm, LayerNorm, RMSNorm
 from loom.nn.padding import ZeroPadding1D, ZeroPadding2D, ZeroPadding3D
@@ -78,6 +79,7 @@ __all__ = [
     "DynamicRule",
     "Embedding",
     "Entmax",
+    "Expr",
     "Flatten",
     "GeGLU",
     "GlobalAvgPool1D",

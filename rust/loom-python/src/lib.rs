@@ -77,6 +77,12 @@ mod _native {
         serde_json::json!(schema).to_string()
     }
 
+    /// Refuses a layer's config, given as JSON, that no input could make right.
+    #[pyfunction]
+    fn check_layer(config: &str) -> PyResult<()> {
+        super::network::parse_layer(config).map(drop)
+    }
+
     /// The configs that every kind of layer is tried on, as JSON.
     #[pyfunction]
     fn layer_samples() -> String {

@@ -5,8 +5,8 @@ use super::sample::Sample;
 use super::settings::{Described, Setting, check_all};
 use super::{
     ActivationLayer, AdaptiveSoftmax, AvgPool, BatchNorm, Chain, ClassToken, Conv, ConvTranspose, Dense,
-    Dropout, Embedding, Entmax, Flatten, GeGLU, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm, Gru,
-    GumbelSoftmax, HierarchicalSoftmax, KMeans, L2Norm, Layer, LayerNorm, Lstm, Masked, MaskedSoftmax,
+    Dropout, Embedding, Entmax, Expr, Flatten, GeGLU, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm,
+    Gru, GumbelSoftmax, HierarchicalSoftmax, KMeans, L2Norm, Layer, LayerNorm, Lstm, Masked, MaskedSoftmax,
     MaxPool, MixtureOfExperts, MixtureSoftmax, MultiHeadAttention, PReLU, Parallel, Permute,
     PositionalEmbedding, RMSNorm, Reshape, Residual, Rnn, Scale, SequencePool, Sequential,
     SinusoidalPositions, SoftCap, Softmax, Sparsemax, SwiGLU, TiedHead, ZeroPadding,
@@ -58,6 +58,7 @@ const BUILT_IN: &[Entry] = &[
     entry::<Dropout>(),
     entry::<ActivationLayer>(),
     entry::<PReLU>(),
+    entry::<Expr>(),
     entry::<Softmax>(),
     entry::<Permute>(),
     entry::<ZeroPadding<1>>(),

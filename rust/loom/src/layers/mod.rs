@@ -17,6 +17,7 @@ mod convolution_transpose;
 mod dense;
 mod dropout;
 mod embedding;
+mod expression;
 mod feedback;
 mod flatten;
 mod gated;
@@ -59,6 +60,7 @@ pub use convolution_transpose::{ConvTranspose, ConvTranspose1D, ConvTranspose2D,
 pub use dense::Dense;
 pub use dropout::Dropout;
 pub use embedding::{Embedding, TiedHead};
+pub use expression::{Expr, ExpressionParameter};
 pub use flatten::Flatten;
 pub use gated::{GeGLU, SwiGLU};
 pub use kind_registry::{Configured, from_config, kinds, register, samples, schema};

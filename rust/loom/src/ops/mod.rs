@@ -19,6 +19,7 @@ mod element_loops;
 pub mod encode;
 pub mod entmax;
 pub mod expert_product;
+pub mod expression;
 pub mod foresee;
 pub mod gate;
 pub mod gather;
@@ -70,6 +71,7 @@ pub use dropout::Dropout;
 pub use encode::Encode;
 pub use entmax::Entmax;
 pub use expert_product::ExpertProduct;
+pub use expression::Evaluate;
 pub use foresee::{Foresee, Foresight};
 pub use gate::Gate;
 pub use gather::Gather;
@@ -232,6 +234,7 @@ operations! {
     StepWeights: 1e-6,
     Route: 1e-5,
     ExpertProduct: 2e-5,
+    Evaluate: 2e-5,
     Measure: 5e-6,
     Collect: 5e-6,
     Judge: 5e-6,
