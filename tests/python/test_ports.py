@@ -170,6 +170,19 @@ def test_batches_of_dictionaries_are_the_arrays() -> None:
     assert batches.fingerprint() == arrays.fingerprint()
 
 
+def test_fit_takes_names_and_frames() -> None:
+    pandas = pytest.importorskip("pandas")
+    net = loom.Network(inputs={"price": 1, "shop": loom.Categories(4)}, grid=(1, 3))
+    net.enter("shop", (0, 1))[0, 1].add(nn.Embedding(4, 2), nn.Flatten())
+    net.link((0, 0), (0, 2), combine="concat")[0, 2].add(nn.Dense(1))
+    x = {"price": RNG.normal(size=ROWS), "shop": RNG.integers(0, 4, ROWS)}
+    y = RNG.normal(size=ROWS)
+    net.fit(x, y, epochs=2, loss="mse", verbose=False, device="cpu")
+    frame = pandas.DataFrame({**x, "other": 0})
+    assert np.array_equal(net.predict(frame), net.predict(x))
+    assert net.evaluate((frame, y)) == net.evaluate((x, y))
+
+
 def test_gpu_computes_the_same(gpu: str) -> None:
     (x, y), here, there = samples(), towers("float32"), towers("float32")
     loom.train(here, (x, y), quiet())

@@ -36,8 +36,8 @@ def evaluate(
     data: Data,
     config: TrainingConfig | None = None,
     *,
-    loss: LossLike | None = None,
-    metrics: Sequence[MetricLike] | None = None,
+    loss: LossLike | Mapping[str, LossLike] | None = None,
+    metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]] | None = None,
     batch_size: int | None = None,
     deviation: Literal[False] = False,
 ) -> dict[str, float]: ...
@@ -47,8 +47,8 @@ def evaluate(
     data: Data,
     config: TrainingConfig | None = None,
     *,
-    loss: LossLike | None = None,
-    metrics: Sequence[MetricLike] | None = None,
+    loss: LossLike | Mapping[str, LossLike] | None = None,
+    metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]] | None = None,
     batch_size: int | None = None,
     deviation: bool,
 ) -> dict[str, Any]: ...
@@ -57,8 +57,8 @@ def evaluate(
     data: Data,
     config: TrainingConfig | None = None,
     *,
-    loss: LossLike | None = None,
-    metrics: Sequence[MetricLike] | None = None,
+    loss: LossLike | Mapping[str, LossLike] | None = None,
+    metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]] | None = None,
     batch_size: int | None = None,
     deviation: bool = False,
 ) -> dict[str, Any]:
