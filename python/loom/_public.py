@@ -8,7 +8,7 @@ HOMES = {
             "optimizers plot schedules sklearn tensors"
         ),
         "loom._native": "__version__",
-        "loom.architecture": "CellConfig LinkConfig NetworkConfig",
+        "loom.architecture": "Categories CellConfig LinkConfig NetworkConfig",
         "loom.callbacks": (
             "CSVLogger Callback DeviationHistory EarlyStopping ExponentialMovingAverage History "
             "LambdaCallback ModelCheckpoint ReduceLROnPlateau RunRecorder StopTraining TensorBoard "

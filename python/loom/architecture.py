@@ -11,12 +11,22 @@ from loom import nn
 from loom._settings.checks import choice, flag, items, real, whole
 from loom._settings.encoding import Plain
 from loom._settings.suggestions import shown
-from loom._typing import Precision
+from loom._typing import JSON, Precision
 from loom.errors import ConfigError
 from loom.grid import as_grid, as_shape
 from loom.nn.composite import as_layer
 
-__all__ = ["CellConfig", "LayerSettings", "LinkConfig", "NetworkConfig", "ParameterSettings", "as_layer"]
+__all__ = [
+    "Categories",
+    "CellConfig",
+    "InputConfig",
+    "LayerSettings",
+    "LinkConfig",
+    "NetworkConfig",
+    "OutputConfig",
+    "ParameterSettings",
+    "as_layer",
+]
 
 PlainT = TypeVar("PlainT", bound=Plain)
 
@@ -73,6 +83,87 @@ class LinkConfig(Plain):
             if combine != "concat":
                 raise ConfigError(f'{where}: axis goes with combine="concat" alone')
             object.__setattr__(self, "axis", whole(where, "axis", self.axis, least=0))
+
+
+@dataclass(frozen=True)
+class Categories(Plain):
+    """An input of whole numbers, each one of so many categories: what an `nn.Embedding` reads.
+
+    Args:
+        count: How many categories there are: the numbers go from 0 to count - 1.
+        length: How many numbers one sample has; a sample of one may come without an axis.
+
+    Raises:
+        ConfigError: A number is not positive.
+
+    Examples:
+        >>> loom.Categories(40).length
+        1
+    """
+
+    count: int
+    length: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("count", "length"):
+            object.__setattr__(self, name, whole("Categories", name, getattr(self, name), least=1))
+
+
+@dataclass(frozen=True)
+class InputConfig(Plain):
+    """An input with a name.
+
+    Args:
+        name: What it is called.
+        shape: One sample's extents, without the batch.
+        cell: The cell it enters: (depth, row, column); the first input enters the first cell where None.
+        categories: What its whole numbers are below; real numbers where None.
+
+    Raises:
+        ConfigError: A setting is out of range.
+    """
+
+    name: str
+    shape: int | Sequence[int]
+    cell: Sequence[int] | None = None
+    categories: int | None = None
+
+    def __post_init__(self) -> None:
+        where = f"input {shown(self.name)}"
+        object.__setattr__(self, "name", _name("input", self.name))
+        object.__setattr__(self, "shape", as_shape(self.shape))
+        if self.cell is not None:
+            object.__setattr__(self, "cell", _place(where, "cell", self.cell, "depth, row, column"))
+        if self.categories is not None:
+            object.__setattr__(self, "categories", whole(where, "categories", self.categories, least=1))
+
+    @classmethod
+    def of(cls, name: str, given: int | Sequence[int] | Categories) -> InputConfig:
+        """Returns the input that an entry of `inputs=` means."""
+        if isinstance(given, Categories):
+            return cls(name, (given.length,), categories=given.count)
+        return cls(name, given)
+
+
+@dataclass(frozen=True)
+class OutputConfig(Plain):
+    """What a cell hands on, as an output with a name.
+
+    Args:
+        name: What it is called.
+        cell: The cell it comes from: (depth, row, column).
+
+    Raises:
+        ConfigError: A setting is out of range.
+    """
+
+    name: str
+    cell: Sequence[int]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", _name("output", self.name))
+        where = f"output {shown(self.name)}"
+        object.__setattr__(self, "cell", _place(where, "cell", self.cell, "depth, row, column"))
 
 
 @dataclass(frozen=True)
@@ -151,6 +242,8 @@ class NetworkConfig(Plain):
         seed: What the initial weights are drawn from.
         settings: The layers that are trained or stored in another way than usual.
         links: Cells' outputs handed to other cells, in the order in which they are taken.
+        inputs: Inputs with names; `input_shape` is then that of a row that holds all of them, flat.
+        outputs: Outputs with names.
 
     Raises:
         ConfigError: A setting is out of range, a cell lies outside the grid or
@@ -170,6 +263,14 @@ class NetworkConfig(Plain):
     seed: int = 0
     settings: Sequence[LayerSettings | Mapping[str, Any]] = ()
     links: Sequence[LinkConfig | Mapping[str, Any]] = ()
+    inputs: Sequence[InputConfig | Mapping[str, Any]] = ()
+    outputs: Sequence[OutputConfig | Mapping[str, Any]] = ()
+
+    def to_config(self) -> dict[str, JSON]:
+        """Returns the settings as plain JSON values."""
+        settings = super().to_config()
+        # A network that has none is described as it always was.
+        return {name: value for name, value in settings.items() if value or name not in {"inputs", "outputs"}}
 
     def __post_init__(self) -> None:
         where = "NetworkConfig"
@@ -194,6 +295,10 @@ class NetworkConfig(Plain):
                 _made(LayerSettings, entry) for entry in _several(where, "settings", self.settings)
             ),
             "links": tuple(_made(LinkConfig, link) for link in _several(where, "links", self.links)),
+            "inputs": tuple(_made(InputConfig, entry) for entry in _several(where, "inputs", self.inputs)),
+            "outputs": tuple(
+                _made(OutputConfig, entry) for entry in _several(where, "outputs", self.outputs)
+            ),
         }
         for name, value in settings.items():
             object.__setattr__(self, name, value)
@@ -216,6 +321,12 @@ def _place(where: str, name: str, value: object, axes: str) -> tuple[int, ...]:
     if numbers is None or len(numbers) != axes.count(",") + 1:
         raise ConfigError(f"{where}: {name} must be ({axes}), got {shown(value)}")
     return tuple(whole(where, name, number, least=0) for number in numbers)
+
+
+def _name(what: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"the name of an {what} must be a text, got {shown(value)}")
+    return value
 
 
 def _names(value: Sequence[str]) -> tuple[str, ...]:

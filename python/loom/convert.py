@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,11 @@ def as_numpy(x: ArrayLike, *, what: str = "input") -> NDArray[Any]:
     """
     if type(x) is np.ndarray:
         return x
+    if isinstance(x, Mapping):
+        raise DTypeError(
+            f"{what}: expected one array, got a dictionary; train, fit, evaluate, predict, forward and "
+            "backward take arrays by name, where the network has inputs or outputs with names"
+        )
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise DTypeError(f"{what}: masked arrays are not supported; fill or drop the masked entries first")
     if not isinstance(x, SupportsArray) and isinstance(x, SupportsDLPack):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -29,7 +29,11 @@ class TrainingBatch:
 
 
 Pairs: TypeAlias = "tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike | None]"
-Data: TypeAlias = "Pairs | TrainingBatch | Iterable[TrainingBatch] | Iterable[Pairs]"
+Named: TypeAlias = "ArrayLike | Mapping[str, ArrayLike]"
+NamedPairs: TypeAlias = "tuple[Named, Named] | tuple[Named, Named, ArrayLike | None]"
+Data: TypeAlias = (
+    "Pairs | TrainingBatch | Iterable[TrainingBatch] | Iterable[Pairs] | NamedPairs | Iterable[NamedPairs]"
+)
 
 
 @dataclass(frozen=True)

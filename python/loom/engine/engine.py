@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock, get_ident
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from loom import _native, nn
 from loom._forks import renewed
 from loom._typing import ArrayLike, RealArray
-from loom.architecture import LinkConfig, NetworkConfig, as_layer
+from loom.architecture import InputConfig, LinkConfig, NetworkConfig, OutputConfig, as_layer
 from loom.convert import as_input, real_dtype
 from loom.device import missing_driver_told
 from loom.engine.observation import Observation
+from loom.engine.ports import Ports
 from loom.engine.told import encoded
 from loom.errors import ConfigError, StateError
 from loom.grid import Coordinate, as_grid, as_shape, coordinates
@@ -89,6 +90,12 @@ class Engine:
         if self._config is None:
             self._config = NetworkConfig.from_config(json.loads(self.native.config()))
         return self._config
+
+    @property
+    def ports(self) -> Ports | None:
+        """The named inputs and outputs; None where there is one of each, without names."""
+        config = self.config
+        return Ports(self.native, config) if config.inputs or config.outputs else None
 
     def layer_config(self, at: Coordinate, place: int) -> nn.Layer:
         """Returns the configuration of a layer; a StateError where the cell has no layers any more."""
@@ -169,6 +176,16 @@ class Engine:
         described = json.dumps(link.to_config())
         self.rearrange("adding a link", lambda native: native.link(described))
 
+    def set_inputs(self, inputs: Sequence[InputConfig]) -> None:
+        """Says what enters which cell."""
+        described = json.dumps([entry.to_config() for entry in inputs])
+        self.rearrange("naming inputs", lambda native: native.set_inputs(described))
+
+    def set_outputs(self, outputs: Sequence[OutputConfig]) -> None:
+        """Says which cells' outputs leave, and under which names."""
+        described = json.dumps([entry.to_config() for entry in outputs])
+        self.rearrange("naming outputs", lambda native: native.set_outputs(described))
+
     def rearrange(self, what: str, change: Callable[[_native.Network], object]) -> None:
         """Changes which layers and links there are; refused while training, with `what` in the message."""
         self.check_idle(what)
@@ -203,7 +220,8 @@ class Engine:
                     self.reads_indices = self.native.index_limit() is not None
                     self._built = True
         # Numbers that are to be whole are looked at before they go to the engine.
-        self.direct = self.trained_by is None and not self.observation.active and not self.reads_indices
+        numbers = not self.reads_indices and not self.ports
+        self.direct = self.trained_by is None and not self.observation.active and numbers
 
     def move(self, device: str) -> None:
         """Moves the network to a device; "auto" also leaves it to training again where it is to be."""
@@ -232,10 +250,14 @@ class Engine:
 
     # Data
 
-    def as_input(self, x: ArrayLike) -> RealArray:
+    def as_input(self, x: ArrayLike | Mapping[str, ArrayLike]) -> RealArray:
         """Converts what is to go into the network, as `loom.convert.as_input` does; builds it."""
         self.build()
-        return as_input(encoded(self.native, x), self.precision, indices=self.reads_indices)
+        ports = self.ports
+        if ports is not None:
+            return ports.pack(x, self.precision)
+        known = cast("ArrayLike", encoded(self.native, x))
+        return as_input(known, self.precision, indices=self.reads_indices)
 
 
 class HasEngine(Protocol):

@@ -65,10 +65,9 @@ class Trial:
                     "other types; unpack() makes it again"
                 )
         self.config = _judged_by(net, metric, loss, batch_size)
-        self.measure = (
-            metrics.name_of(metrics.resolve(self.config.metrics[0])) if self.config.metrics else "loss"
-        )
-        self.rising = bool(self.config.metrics) and rises(self.measure)
+        judged = cast("Sequence[MetricLike]", self.config.metrics)
+        self.measure = metrics.name_of(metrics.resolve(judged[0])) if judged else "loss"
+        self.rising = bool(judged) and rises(self.measure)
         self.own = engine.precision.replace("mixed", "float32")
         known = {entry.name: entry.bits for entry in catalogue()}
         default = [self.own, *(name for name, bits in known.items() if bits < known[self.own])]

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
         learning_rate: float | None
         optimizer: OptimizerLike
         schedule: ScheduleLike
-        loss: LossLike | Literal["auto"]
+        loss: LossLike | Literal["auto"] | Mapping[str, Any]
+        loss_weights: Mapping[str, float]
         gradient_clip: float | None
         clip_value: float | None
         device: str
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
         validation_frequency: int
         class_weight: Mapping[int, float] | Sequence[float] | None
         label_smoothing: float
-        metrics: Sequence[MetricLike]
+        metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]]
         accumulate: int
         depth_scale: str | float
         early_stopping: EarlyStopping | Mapping[str, Any] | None
@@ -76,8 +77,8 @@ def fit(
 @overload
 def fit(
     self: TrainableNetwork,
-    x: ArrayLike,
-    y: ArrayLike,
+    x: ArrayLike | Mapping[str, ArrayLike],
+    y: ArrayLike | Mapping[str, ArrayLike],
     *,
     sample_weight: ArrayLike | None = None,
     validation_data: Data | None = None,
@@ -173,8 +174,8 @@ def fit(  # type: ignore[misc]
 
 
 def _is_array(value: object) -> bool:
-    """Whether something is an array, or numbers in a list."""
-    if isinstance(value, (list, tuple, range)):
+    """Whether something is an array, numbers in a list, or arrays by name."""
+    if isinstance(value, (list, tuple, range, Mapping)):
         return True
     if hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
         return True

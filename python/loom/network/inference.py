@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from loom.observers import Observer
 __all__ = ["observe", "predict", "predict_classes", "unobserve"]
 
 
-def predict(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> RealArray:
+def predict(self: HasEngine, x: ArrayLike | Mapping[str, ArrayLike], batch_size: int = 256) -> RealArray:
     """Returns the output for each sample, dropout off.
 
     On the CPU a sample's result is the same bits alone and in any batch; on a GPU it is
@@ -27,11 +28,11 @@ def predict(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> RealArray:
 
     Args:
         x: (rows, *input_shape) the samples; or a frame, where the network has learned from a table of
-            `loom.data.columns`.
+            `loom.data.columns`; of named inputs a dictionary of arrays, or a frame.
         batch_size: How many are computed at a time.
 
     Returns:
-        (rows, *output_shape) in the network's precision.
+        (rows, *output_shape) in the network's precision; of named outputs a dictionary of arrays.
 
     Raises:
         ShapeError: The samples do not have the network's input shape.
@@ -43,11 +44,19 @@ def predict(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> RealArray:
         if not (
             type(x) is np.ndarray and x.dtype is engine.dtype and x.flags.c_contiguous and x.flags.aligned
         ):
-            x = as_real_array(encoded(engine.native, x), engine.precision)
+            x = as_real_array(cast("ArrayLike", encoded(engine.native, x)), engine.precision)
         if type(batch_size) is int and x.ndim and x.shape[0] <= batch_size < 1 << 63:
             return engine.native.predict(x, batch_size)
     size = whole("predict", "batch_size", batch_size, least=1)
     array = engine.as_input(x)
+    ports = engine.ports
+    if ports is not None and ports.outputs:
+        # Type checkers know networks with a single output.
+        return cast("RealArray", ports.unpack(_in_batches(engine, array, size)))
+    return _in_batches(engine, array, size)
+
+
+def _in_batches(engine: Engine, array: RealArray, size: int) -> RealArray:
     if array.ndim == 0 or array.shape[0] <= size or array.shape[1:] != engine.input_shape:
         return _batch(engine, array, size)
     # One call a batch, so that Ctrl-C is heard between them.

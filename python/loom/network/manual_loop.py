@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import cast
 
 from loom import optimizers
 from loom._settings.checks import flag, real
@@ -25,7 +27,11 @@ __all__ = [
 
 
 def forward(
-    self: HasEngine, x: ArrayLike, training: bool = True, *, input_gradients: bool = False
+    self: HasEngine,
+    x: ArrayLike | Mapping[str, ArrayLike],
+    training: bool = True,
+    *,
+    input_gradients: bool = False,
 ) -> RealArray:
     """Returns the output, and keeps what every layer has made: for `backward`, and to be looked at.
 
@@ -43,13 +49,13 @@ def forward(
     through at once; for many rows whose layers nobody looks at, `predict` needs less memory.
 
     Args:
-        x: (rows, *input_shape) the samples.
+        x: (rows, *input_shape) the samples; of named inputs a dictionary of arrays, or a data frame.
         training: Whether dropout is on and running statistics move.
         input_gradients: Whether `backward` is to keep the gradient of what every layer reads, those inside
             others as well, for `layer.input_gradient`.
 
     Returns:
-        (rows, *output_shape) in the network's precision.
+        (rows, *output_shape) in the network's precision; of named outputs a dictionary of arrays.
 
     Raises:
         ShapeError: The samples do not have the network's input shape.
@@ -75,17 +81,21 @@ def forward(
     output, engine.last_forward_time, figures = engine.native.forward(array, training, levels, keep)
     if figures is not None:
         engine.observation.tell(figures)
-    return output
+    ports = engine.ports
+    # Type checkers know networks with a single output.
+    return output if ports is None or not ports.outputs else cast("RealArray", ports.unpack(output))
 
 
-def backward(self: HasEngine, gradient: ArrayLike) -> RealArray:
+def backward(self: HasEngine, gradient: ArrayLike | Mapping[str, ArrayLike]) -> RealArray:
     """Adds to all gradients, from the newest `forward` back, in training or not.
 
     Args:
-        gradient: (rows, *output_shape) of the loss with respect to the output.
+        gradient: (rows, *output_shape) of the loss with respect to the output; of named outputs a
+            dictionary of arrays.
 
     Returns:
-        (rows, *input_shape) that of the loss with respect to the input.
+        (rows, *input_shape) that of the loss with respect to the input; of named inputs a dictionary of
+        arrays, without those of whole numbers.
 
     Raises:
         StateError: There was no forward pass, or the weights, or the running statistics that it
@@ -95,7 +105,13 @@ def backward(self: HasEngine, gradient: ArrayLike) -> RealArray:
     """
     engine = engine_of(self)
     engine.check_idle("backward")
-    return engine.native.backward(as_real_array(gradient, engine.precision, what="gradient"))
+    ports = engine.ports
+    if ports is not None and ports.outputs:
+        array = ports.pack_gradients(gradient, engine.precision)
+    else:
+        array = as_real_array(cast("ArrayLike", gradient), engine.precision, what="gradient")
+    found = engine.native.backward(array)
+    return found if ports is None or not ports.inputs else cast("RealArray", ports.unpack_inputs(found))
 
 
 def clip_gradients(self: HasEngine, max_norm: float) -> float:

@@ -15,7 +15,7 @@ from loom import _native
 from loom._settings.checks import flag, whole
 from loom._settings.spellings import method_error
 from loom._typing import Precision
-from loom.architecture import LinkConfig, NetworkConfig
+from loom.architecture import Categories, LinkConfig, NetworkConfig
 from loom.card import ModelCard
 from loom.device import check_device
 from loom.engine import Engine
@@ -32,6 +32,7 @@ from loom.network import (
     looking,
     manual_loop,
     morphing,
+    naming,
     saving,
     state_dicts,
     surgery,
@@ -75,6 +76,10 @@ class Network:
             products and convolutions rounded to 16 bits: float16 on a GPU, whose loss is
             scaled for it (see `loss_scale`), bfloat16 on the CPU.
         seed: What initial weights and, in the manual loop, dropout are drawn from.
+        inputs: Several inputs by name, instead of `input_shape`: one sample's extents of each, or
+            `loom.Categories` for whole numbers. The first enters the first cell, the others the cells
+            that `enter` names.
+        outputs: The cells that outputs with names come from; see `output`.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -89,12 +94,15 @@ class Network:
 
     def __init__(
         self,
-        input_shape: int | Sequence[int],
+        input_shape: int | Sequence[int] | None = None,
         grid: Sequence[int] = (1, 1, 1),
         precision: Precision = "float32",
         seed: int = 0,
+        *,
+        inputs: Mapping[str, int | Sequence[int] | Categories] | None = None,
+        outputs: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        config = NetworkConfig(input_shape=input_shape, grid=grid, precision=precision, seed=seed)
+        config = naming.configured(input_shape, grid, precision, seed, inputs, outputs)
         self._compose(Engine(_native.Network(json.dumps(config.to_config())), config))
 
     def _compose(self, engine: Engine) -> None:
@@ -408,6 +416,9 @@ class Network:
             raise ConfigError("link connects cells, (depth, row, column), not layers")
         self._engine.link(LinkConfig(ends[0][0], ends[1][0], combine, axis))
         return self
+
+    enter = naming.enter
+    output = naming.output
 
     def reset_states(self) -> None:
         """Forgets what stateful layers carry from batch to batch of training: new sequences begin.

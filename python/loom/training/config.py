@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from loom import losses, metrics, optimizers, schedules
 from loom._settings.checks import choice, choice_or_real, flag, real, whole
 from loom._settings.encoding import Plain
 from loom._settings.suggestions import shown
+from loom._typing import JSON
 from loom.callbacks import EarlyStopping
 from loom.device import check_device
 from loom.diagnosis.names import ignored
@@ -22,6 +23,7 @@ from loom.schedules import Constant, ScheduleLike
 __all__ = ["TrainingConfig", "check_training"]
 
 _ON_NONFINITE = ("raise", "skip")
+_METRIC_ALIASES = ("top_k",)
 _DEPTH_SCALES = ("none", "geometric", "inv_sqrt")
 
 
@@ -73,6 +75,8 @@ class TrainingConfig(Plain):
             per class.
         label_smoothing: Share of each target spread evenly over all classes,
             in cross_entropy and nll.
+        loss_weights: How much the loss of each named output counts; 1 where left out. `loss` is then a
+            loss by output, loss={"kind": "cross_entropy", "age": "huber"}, and `metrics` lists by output.
         metrics: What else is measured at each epoch: accuracy, top_k_accuracy,
             mae, mse, r2, or any callable(outputs, targets) -> float. loom's own count what was
             predicted in a step that exploded, too.
@@ -99,7 +103,8 @@ class TrainingConfig(Plain):
     learning_rate: float | None = None
     optimizer: OptimizerLike = field(default_factory=AdamW)
     schedule: ScheduleLike = field(default_factory=Constant)
-    loss: LossLike | Literal["auto"] = losses.AUTO
+    loss: LossLike | Literal["auto"] | Mapping[str, Any] = losses.AUTO
+    loss_weights: Mapping[str, float] | None = None
     gradient_clip: float | None = None
     clip_value: float | None = None
     device: str = "auto"
@@ -113,7 +118,7 @@ class TrainingConfig(Plain):
     validation_frequency: int = 1
     class_weight: Mapping[int, float] | Sequence[float] | None = None
     label_smoothing: float = 0.0
-    metrics: Sequence[MetricLike] = ()
+    metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]] = ()
     accumulate: int = 1
     depth_scale: str | float = "none"
     early_stopping: EarlyStopping | Mapping[str, Any] | None = None
@@ -122,7 +127,7 @@ class TrainingConfig(Plain):
     def __post_init__(self) -> None:
         where = "TrainingConfig"
         auto = isinstance(self.loss, str) and self.loss == losses.AUTO
-        loss = losses.AUTO if auto else losses.resolve(self.loss)
+        loss: Any = losses.AUTO if auto else _loss(self.loss)
         settings: dict[str, object] = {
             "optimizer": optimizers.resolve(self.optimizer),
             "schedule": schedules.resolve(self.schedule),
@@ -135,6 +140,7 @@ class TrainingConfig(Plain):
             "label_smoothing": real(where, "label_smoothing", self.label_smoothing, least=0.0, below=1.0),
             "class_weight": _class_weight(self.class_weight),
             "metrics": _metrics(self.metrics),
+            "loss_weights": _loss_weights(self.loss_weights),
             "early_stopping": _early_stopping(self.early_stopping),
             "ignore_findings": ignored(f"{where}: ignore_findings", self.ignore_findings),
         }
@@ -153,7 +159,8 @@ class TrainingConfig(Plain):
             settings["validation_batch_size"] = whole(
                 where, "validation_batch_size", self.validation_batch_size, least=1
             )
-        if loss != losses.AUTO and not losses.is_classification(loss):
+        named = isinstance(loss, Mapping)
+        if not named and loss != losses.AUTO and not losses.is_classification(loss):
             for name in ("class_weight", "label_smoothing"):
                 if settings[name]:
                     raise ConfigError(
@@ -162,6 +169,14 @@ class TrainingConfig(Plain):
                     )
         for name, value in settings.items():
             object.__setattr__(self, name, value)
+
+    def to_config(self) -> dict[str, JSON]:
+        """Returns the settings as plain JSON values."""
+        settings = super().to_config()
+        if settings["loss_weights"] is None:
+            # A config of a network with a single output is written as it always was.
+            del settings["loss_weights"]
+        return settings
 
     @property
     def rate(self) -> float:
@@ -211,7 +226,38 @@ def _weight(value: object) -> float:
     return real("TrainingConfig", "class_weight", value, least=0.0)
 
 
-def _metrics(value: object) -> tuple[metrics.Metric | metrics.MetricFunction, ...]:
+def _loss(value: object) -> losses.Loss | str | dict[str, Any]:
+    """Returns a loss, or losses by output where a mapping is not the JSON form of one loss."""
+    if not isinstance(value, Mapping):
+        return losses.resolve(cast("LossLike", value))
+    entry = next(iter(value.items()), (None, None))
+    if len(value) == 1 and entry[0] in losses.names() and isinstance(entry[1], Mapping):
+        return losses.resolve(cast("LossLike", value))
+    if not value or not all(isinstance(name, str) for name in value):
+        raise ConfigError(f"TrainingConfig: loss by output must be losses by name, got {shown(value)}")
+    return {name: losses.resolve(loss) for name, loss in value.items()}
+
+
+def _loss_weights(value: object) -> dict[str, float] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise ConfigError(f"TrainingConfig: loss_weights must be weights by output, got {shown(value)}")
+    return {
+        name: real("TrainingConfig", f'the weight of "{name}" in loss_weights', weight, least=0.0)
+        for name, weight in value.items()
+    }
+
+
+def _metrics(
+    value: object,
+) -> tuple[metrics.Metric | metrics.MetricFunction, ...] | dict[str, tuple[Any, ...]]:
+    if isinstance(value, Mapping):
+        known = {*metrics.names(), *_METRIC_ALIASES}
+        if not (
+            len(value) == 1 and next(iter(value)) in known and isinstance(next(iter(value.values())), Mapping)
+        ):
+            return {str(name): cast("tuple[Any, ...]", _metrics(entries)) for name, entries in value.items()}
     if isinstance(value, (str, Mapping)) or callable(value):
         return (metrics.resolve(value),)
     if not isinstance(value, Sequence):

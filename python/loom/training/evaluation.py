@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Examples, Form
 from loom.training.labelling import as_known
+from loom.training.ported import loss_metrics, packed, settled_outputs
 from loom.training.record import record_of
 from loom.training.settings import engine_config
 from loom.training.trainable import TrainableNetwork
@@ -36,8 +37,8 @@ def evaluate(
     data: Data,
     config: TrainingConfig | None = None,
     *,
-    loss: LossLike | None = None,
-    metrics: Sequence[MetricLike] | None = None,
+    loss: LossLike | Mapping[str, LossLike] | None = None,
+    metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]] | None = None,
     batch_size: int | None = None,
     deviation: Literal[False] = False,
 ) -> dict[str, float]: ...
@@ -47,8 +48,8 @@ def evaluate(
     data: Data,
     config: TrainingConfig | None = None,
     *,
-    loss: LossLike | None = None,
-    metrics: Sequence[MetricLike] | None = None,
+    loss: LossLike | Mapping[str, LossLike] | None = None,
+    metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]] | None = None,
     batch_size: int | None = None,
     deviation: bool,
 ) -> dict[str, Any]: ...
@@ -57,8 +58,8 @@ def evaluate(
     data: Data,
     config: TrainingConfig | None = None,
     *,
-    loss: LossLike | None = None,
-    metrics: Sequence[MetricLike] | None = None,
+    loss: LossLike | Mapping[str, LossLike] | None = None,
+    metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]] | None = None,
     batch_size: int | None = None,
     deviation: bool = False,
 ) -> dict[str, Any]:
@@ -78,8 +79,8 @@ def evaluate(
             otherwise the outputs. Weights do not count there.
 
     Returns:
-        "loss", and each metric by name; with `deviation` also "deviation", an
-        `analysis.DeviationReport`.
+        "loss", and each metric by name; of named outputs "kind_loss" and "kind_accuracy", say; with
+        `deviation` also "deviation", an `analysis.DeviationReport`.
 
     Raises:
         StateError: The network was never trained in this process, and neither a config
@@ -109,14 +110,21 @@ def evaluate(
     changes: dict[str, Any] = {}
     if loss is not None:
         changes["loss"] = loss
+    if isinstance(loss, Mapping) and metrics is None and chosen.metrics:
+        # Those of the config are of the losses that it had.
+        changes["metrics"] = ()
     if metrics is not None:
         changes["metrics"] = metrics
     if batch_size is not None:
         changes["validation_batch_size"] = batch_size
-    config = replace(chosen, **changes)
-    known = as_known(engine_of(network), data, config)
-    evaluation = Evaluation(network, *settled_by_source(network, config, as_source(known)))
-    if not flag("evaluate", "deviation", deviation):
+    engine = engine_of(network)
+    settled = settled_outputs(engine, replace(chosen, **changes))
+    known = as_known(engine, cast("Data", packed(engine, settled, data)), settled)
+    evaluation = Evaluation(network, *settled_by_source(network, settled, as_source(known)))
+    deviates = flag("evaluate", "deviation", deviation)
+    if deviates and isinstance(settled.loss, Mapping):
+        raise ConfigError("evaluate: deviation is of a single output; compare what predict gives for each")
+    if not deviates:
         return evaluation.run()
     found, report = evaluation.run_with_deviation()
     if "deviation" in found:
@@ -137,8 +145,12 @@ class Evaluation:
         self._engine = engine_of(network)
         self._form = Form.of(self._engine, config)
         self._config = engine_config(config, self._form.output_shape)
-        self._loss = losses.name_of(config.loss)
-        self._metrics = metrics.resolve_all(config.metrics, self._loss)
+        named = isinstance(config.loss, Mapping)
+        self._loss = "mse" if named else losses.name_of(config.loss)
+        of_outputs = loss_metrics(self._engine, config)
+        self.loss_names = [metrics.name_of(metric) for metric in of_outputs]
+        """What the losses of named outputs are called."""
+        self._metrics = (*of_outputs, *metrics.resolve_all(config.metrics, self._loss))
         self._batch_size = config.validation_batch_size or config.batch_size
         self._source = source
         self._arrays = self._form.examples(source.batch) if isinstance(source, ArraySource) else None

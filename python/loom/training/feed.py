@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -48,7 +48,8 @@ class Form:
         """Returns the form that a network's examples have under a loss; builds the network."""
         engine.build()
         shape = tuple(engine.native.output_shape())
-        classification = losses.is_classification(config.loss)
+        named = isinstance(config.loss, Mapping)
+        classification = not named and losses.is_classification(config.loss)
         classes = classes_of(engine.native) if takes_labels(config, shape) else None
         return cls(shape, classification, engine.precision, engine.reads_indices, classes)
 

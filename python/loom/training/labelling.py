@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -70,6 +71,9 @@ def takes_labels(config: TrainingConfig, output_shape: tuple[int, ...]) -> bool:
         config: How the training goes.
         output_shape: One sample's output, without the batch.
     """
+    if isinstance(config.loss, Mapping):
+        # Several outputs have their targets by name.
+        return False
     if config.loss == AUTO:
         return losses.class_count(output_shape) > 1
     return losses.is_classification(config.loss) or _is_binary(config, output_shape)
@@ -124,6 +128,8 @@ def learn_classes(engine: Engine, config: TrainingConfig, data: Data) -> Trainin
 
 
 def _may_have_labels(config: TrainingConfig) -> bool:
+    if isinstance(config.loss, Mapping):
+        return False
     return losses.is_classification(config.loss) or losses.name_of(config.loss) == "binary_cross_entropy"
 
 

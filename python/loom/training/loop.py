@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ from loom.training.identity import data_identity, settings_identity
 from loom.training.labelling import as_known, learn_classes, with_indices
 from loom.training.logs import logged
 from loom.training.notes import read_notes, write_notes
+from loom.training.ported import packed, settled_outputs
 from loom.training.progress import reporter
 from loom.training.record import record_of
 from loom.training.result import StopReason, TrainingResult
@@ -86,6 +87,12 @@ def run_training(
         The course of the run.
     """
     config = check_training(config)
+    if tween is not None and engine_of(network).ports is not None:
+        raise ConfigError(
+            "learning by targets takes a network with one input and one output; train this one by "
+            "backpropagation"
+        )
+    config = settled_outputs(engine_of(network), config)
     flag("train", "resume", resume)
     chosen = config.loss == AUTO
     if not isinstance(callbacks, Iterable):
@@ -93,6 +100,8 @@ def run_training(
     with Interrupts() as interrupts, ExitStack() as stack:
         with interrupts.open:
             engine = engine_of(network)
+            data = cast("Data", packed(engine, config, data, learns=True))
+            validation = packed(engine, config, validation)
             data = as_known(engine, data, config, learns=True)
             validation = None if validation is None else as_known(engine, validation, config)
             config = learn_classes(engine, config, data)
@@ -240,7 +249,8 @@ class _Run:
         self.form = Form.of(self.engine, config)
         shape = self.form.output_shape
         self.settings = engine_config(config, shape, observe=self.observe, tween=self.tween)
-        self.metrics = metrics.resolve_all(config.metrics, loss_name(config.loss))
+        named = isinstance(config.loss, Mapping)
+        self.metrics = metrics.resolve_all(config.metrics, None if named else loss_name(config.loss))
         self.functions = [metric for metric in self.metrics if not isinstance(metric, metrics.Metric)]
 
     def _form_of(self, first: TrainingBatch) -> Form:
@@ -272,7 +282,8 @@ class _Run:
         if measured is not None:
             measured.check()
         case = None
-        if not self.resumed and ALL not in config.ignore_findings:
+        # What is told of data and endings is of one input and one output.
+        if not self.resumed and ALL not in config.ignore_findings and self.engine.ports is None:
             first = with_indices(source, self.form.classes) if isinstance(source, ArraySource) else feed.first
             held = None if held_out is None else with_indices(held_out, self.form.classes)
             case = case_of(self.engine, self.config, first, held)
@@ -486,7 +497,7 @@ class _Run:
             interrupted = interrupt
         finally:
             if self.validation is not None:
-                names += [f"val_{name}" for name in names]
+                names += [f"val_{name}" for name in (*names, *self.validation.loss_names)]
             logs = {name: logs.get(name, math.nan) for name in names}
             for name, value in logs.items():
                 self.course.history.setdefault(name, []).append(value)
@@ -506,7 +517,7 @@ class _Run:
         if self.validation is None:
             return {}
         if (epoch + 1) % self.config.validation_frequency:
-            return dict.fromkeys((f"val_{name}" for name in names), math.nan)
+            return dict.fromkeys((f"val_{name}" for name in (*names, *self.validation.loss_names)), math.nan)
         self.hooks.run("on_test_begin", {})
         with self.interrupts.open:
             found = self.validation.run()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
 from loom import losses, metrics
+from loom._settings.encoding import encode
 from loom._typing import JSON
 from loom.measuring import Observe
 from loom.measuring.settings import watch_settings
@@ -40,6 +42,11 @@ def engine_config(
     Splitting, validating and stopping early are done here in Python, and so are
     metrics that the engine does not know. Without `tween` it learns by backpropagation.
     """
+    by_output = config.loss if isinstance(config.loss, Mapping) else None
+    if by_output is not None:
+        # Metrics by output are functions, which the engine does not know.
+        loss_weights, smoothing = config.loss_weights or {}, config.label_smoothing
+        config = replace(config, loss="mse", loss_weights=None, label_smoothing=0.0)
     known = [metric for metric in config.metrics if isinstance(metric, metrics.Metric)]
     encoded = replace(config, metrics=known, class_weight=None, early_stopping=None).to_config()
     elsewhere = {"device", "verbose", "early_stopping", "validation_frequency", "ignore_findings"}
@@ -51,6 +58,11 @@ def engine_config(
         "validation_split": 0.0,
         "class_weight": weights,
     }
+    if by_output is not None:
+        engine["outputs"] = [
+            {"loss": encode(loss), "weight": loss_weights.get(name, 1.0)} for name, loss in by_output.items()
+        ]
+        engine["label_smoothing"] = smoothing
     if observe is not None:
         engine["watch"] = watch_settings(observe)
     if tween is not None:

@@ -129,6 +129,28 @@ impl Network {
         self.write()?.link(link).map_err(exception)
     }
 
+    /// Names inputs and the cells they enter, given as JSON.
+    fn set_inputs(&self, inputs: &str) -> PyResult<()> {
+        let inputs = from_json(inputs)?;
+        self.write()?.set_inputs(inputs).map_err(exception)
+    }
+
+    /// Names outputs and the cells they come from, given as JSON.
+    fn set_outputs(&self, outputs: &str) -> PyResult<()> {
+        let outputs = from_json(outputs)?;
+        self.write()?.set_outputs(outputs).map_err(exception)
+    }
+
+    /// What the whole numbers of each named input must be below; None for real numbers.
+    fn index_limits(&self) -> PyResult<Vec<Option<usize>>> {
+        Ok(self.read()?.index_limits())
+    }
+
+    /// Extents of one sample of each named output, once built.
+    fn named_output_shapes(&self) -> PyResult<Vec<Vec<usize>>> {
+        Ok(self.read()?.named_output_shapes().iter().map(|shape| shape.to_vec()).collect())
+    }
+
     /// What the whole numbers in the input must be below, where the network reads such.
     fn index_limit(&self) -> PyResult<Option<usize>> {
         Ok(self.read()?.index_limit())

@@ -116,6 +116,7 @@ impl Mesh {
     /// [`Error::Value`] for no rows or too large a window; [`Error::State`] for links in a circle without a
     /// layer; whatever [`Network::build`] refuses.
     pub fn new(network: &mut Network, rows: usize, window: usize) -> Result<Self> {
+        network.check_single("a mesh")?;
         network.build()?;
         if rows == 0 {
             return Err(Error::Value("a mesh needs at least one row".into()));

@@ -62,6 +62,8 @@ impl Network {
     pub fn outline(&self) -> Result<Self> {
         let mut outline = Self::with_options(self.input_shape.clone(), self.grid, self.precision, self.seed)?;
         outline.links = self.links.clone();
+        outline.inputs = self.inputs.clone();
+        outline.outputs = self.outputs.clone();
         for (cell, placed) in outline.cells.iter_mut().zip(&self.cells) {
             cell.extend(placed.iter().map(|placed| PlacedLayer {
                 trainable: placed.trainable,
@@ -92,6 +94,7 @@ impl Network {
         if self.built {
             return Ok(());
         }
+        self.check_ports()?;
         let NetworkShapes { layers: shapes, cells: cell_shapes } =
             self.infer_shapes(self.input_shape.clone())?;
         self.check_contexts_are_read()?;
@@ -178,6 +181,8 @@ impl Network {
             None => None,
         };
         self.cell_shapes = cell_shapes;
+        let elements = self.named_output_shapes().iter().map(|shape| shape.len()).sum::<usize>();
+        self.packed_output = (!self.outputs.is_empty()).then(|| Shape::from(elements));
         self.built = true;
         self.invalidate();
         self.carry_brought(brought)?;
@@ -319,6 +324,9 @@ impl Network {
             other => Ok(other.ok()),
         };
         for (number, cell) in self.cells.iter().enumerate() {
+            if let Some(entered) = self.entered_shape(number)? {
+                shape = Some(entered);
+            }
             let mut context = None;
             for (source, link) in self.links_to(number)? {
                 match (&shape, &known[source]) {
@@ -358,9 +366,12 @@ impl Network {
         let mut handed_on: Vec<bool> = Vec::with_capacity(self.cells.len());
         let mut unchanged = true;
         for (number, cell) in self.cells.iter().enumerate() {
+            unchanged |= self.enters(number);
             for (source, link) in self.links_to(number)? {
                 unchanged &= match link.combine {
                     Combine::Add => false,
+                    // Whose whole numbers these are is told by where they enter.
+                    Combine::Concat if !self.inputs.is_empty() => false,
                     // What points back comes from behind some layer, most likely.
                     Combine::Concat => handed_on.get(source).copied().unwrap_or(false),
                     Combine::Context => true,
@@ -381,7 +392,11 @@ impl Network {
     }
 
     /// What every element of the input must be below, where the network reads whole numbers.
+    /// Of several inputs [`index_limits`](Self::index_limits) tells.
     pub fn index_limit(&self) -> Option<usize> {
+        if !self.inputs.is_empty() {
+            return None;
+        }
         self.layers()
             .find(|placed| !placed.layer.keeps_elements())
             .and_then(|first| first.layer.index_limit())

@@ -1,6 +1,6 @@
 //! A network as plain data: to JSON and back.
 
-use super::{Chosen, Coordinates, LayerNumerics, Link, Network, Numerics, at_layer};
+use super::{Chosen, Coordinates, LayerNumerics, Link, NamedInput, NamedOutput, Network, Numerics, at_layer};
 use crate::dtype::{Calibration, DType, Granularity, Recipe, Rounding};
 use crate::layers;
 use crate::tensor::{Precision, Shape};
@@ -30,6 +30,12 @@ pub struct NetworkConfig {
     /// Cells' outputs handed to later cells.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,
+    /// Inputs with names; `input_shape` is then that of a row of all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<NamedInput>,
+    /// Outputs with names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<NamedOutput>,
     /// Layers that differ from the usual in how they are trained or stored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<LayerSettings>,
@@ -183,6 +189,8 @@ impl Network {
             seed: self.seed,
             cells,
             links: self.links.clone(),
+            inputs: self.inputs.clone(),
+            outputs: self.outputs.clone(),
             settings,
         }
     }
@@ -203,6 +211,16 @@ impl Network {
         for link in &config.links {
             network.link(link.clone())?;
         }
+        if !config.inputs.is_empty() {
+            network.set_inputs(config.inputs.clone())?;
+            if network.input_shape != config.input_shape {
+                return Err(Error::Value(format!(
+                    "input_shape {} is not that of a row of all inputs, {}",
+                    config.input_shape, network.input_shape
+                )));
+            }
+        }
+        network.set_outputs(config.outputs.clone())?;
         for settings in &config.settings {
             let [depth, row, column, layer] = settings.at;
             let cell = [depth, row, column];

@@ -70,8 +70,11 @@ impl Network {
     }
 
     /// The last layer, by number, where the network's output is what it makes; `None` where links arrive
-    /// behind it.
+    /// behind it, or outputs have names.
     pub(crate) fn output_layer(&self) -> Option<usize> {
+        if !self.outputs.is_empty() {
+            return None;
+        }
         let last = self.cells.iter().rposition(|cell| !cell.is_empty())?;
         let changes = |link: &Link| {
             link.combine != Combine::Context && self.cell_index(link.target).is_ok_and(|target| target > last)

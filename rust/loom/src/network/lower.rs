@@ -4,6 +4,7 @@ use super::Network;
 use super::link::{Combine, Link};
 use super::mode::Mode;
 use super::placed::{PlacedLayer, at_layer};
+use super::ports::row_of;
 use crate::layers::{BoundParameter, BoundState, Context, Forward, Want};
 use crate::program::{Builder, Kind, ParameterRef, Phase, Value};
 use crate::tensor::Shape;
@@ -31,6 +32,8 @@ struct Arrival {
 #[derive(Debug)]
 struct LoweredCell {
     arrivals: Vec<Arrival>,
+    /// Whether flow starts anew here.
+    enters: bool,
     /// The cell that its layers' second input comes from.
     context: Option<usize>,
     /// Its layers, by their numbers in the network.
@@ -44,6 +47,8 @@ pub struct Lowered {
     pub input: Value,
     /// The network's output.
     pub output: Value,
+    /// The named outputs, each with the shape of its own.
+    pub(crate) outputs: Vec<Value>,
     pub(crate) layers: Vec<LoweredLayer>,
     cells: Vec<LoweredCell>,
 }
@@ -60,6 +65,8 @@ pub(crate) struct Backward<'a> {
     pub(crate) wants_input: bool,
     /// Whether those of parameters are not.
     pub(crate) skips_parameters: bool,
+    /// The gradients of the named outputs; taken out of that of the whole row where there are none.
+    pub(crate) of_outputs: Vec<Value>,
     /// Who looks on, down to the first layer.
     pub(crate) observe: Option<Observe<'a>>,
 }
@@ -73,12 +80,16 @@ impl Lowered {
         let input = b.input("input", shape_of_input(network, mode)?, Kind::Real);
         b.ports.input = Some(input);
         let mut value = input;
-        let mut lowered = Self { input, output: input, layers: Vec::new(), cells: Vec::new() };
+        let mut lowered = Self { input, output: input, outputs: Vec::new(), layers: Vec::new(), cells: Vec::new() };
         let mut outputs: Vec<Value> = Vec::with_capacity(network.cells.len());
         let mut carried = network.carried_specs(mode).into_iter().enumerate().peekable();
         for (number, cell) in network.cells.iter().enumerate() {
             let mut arrivals = Vec::new();
             let mut context = None;
+            let enters = network.enters(number);
+            if let Some(entered) = network.lower_entry(b, input, number)? {
+                value = entered;
+            }
             for (source, link) in network.links_into(number)? {
                 if link.combine == Combine::Context {
                     context = Some(source);
@@ -114,7 +125,20 @@ impl Lowered {
             }
             b.set_layer(None);
             outputs.push(value);
-            lowered.cells.push(LoweredCell { arrivals, context, layers: first..lowered.layers.len() });
+            lowered.cells.push(LoweredCell { arrivals, enters, context, layers: first..lowered.layers.len() });
+        }
+        for output in &network.outputs {
+            lowered.outputs.push(outputs[network.cell_index(output.cell)?]);
+        }
+        if !lowered.outputs.is_empty() {
+            let mut places = Vec::with_capacity(lowered.outputs.len());
+            let mut total = 0;
+            for output in &lowered.outputs {
+                let length = b.shape(*output).len();
+                places.push((total..total + length, *output));
+                total += length;
+            }
+            value = row_of(b, &places, total);
         }
         b.ports.output = Some(value);
         lowered.output = value;
@@ -131,7 +155,7 @@ impl Lowered {
         gradient: Value,
         wanted: Backward<'_>,
     ) -> Result<Option<Value>> {
-        let Backward { skips_last, wants_input, skips_parameters, mut observe } = wanted;
+        let Backward { skips_last, wants_input, skips_parameters, of_outputs, mut observe } = wanted;
         b.set_phase(Phase::Backward);
         let placed: Vec<&PlacedLayer> = network.layers().collect();
         let trained: Vec<bool> = placed.iter().map(|p| !skips_parameters && network.is_trained(p)).collect();
@@ -141,10 +165,21 @@ impl Lowered {
         let count = self.layers.len() - usize::from(skips_last);
         // What is contributed to the gradient of each cell's output.
         let mut contributions: Vec<Vec<Value>> = vec![Vec::new(); self.cells.len()];
-        if let Some(last) = contributions.last_mut() {
-            last.push(gradient);
+        if network.outputs.is_empty() {
+            if let Some(last) = contributions.last_mut() {
+                last.push(gradient);
+            }
+        } else {
+            let parts = match of_outputs.is_empty() {
+                true => self.split_gradient(network, b, gradient),
+                false => of_outputs,
+            };
+            for (output, part) in network.outputs.iter().zip(parts) {
+                contributions[network.cell_index(output.cell)?].push(part);
+            }
         }
         let mut input_gradient = None;
+        let mut entered = Vec::new();
         for (number, cell) in self.cells.iter().enumerate().rev() {
             if !all && cell.layers.end <= lowest {
                 break;
@@ -159,7 +194,10 @@ impl Lowered {
                     observe(b, index, incoming);
                 }
                 let layer = &self.layers[index];
-                let want = Want { inputs: wants_input || index > lowest, parameters: trained[index] };
+                // Nothing that learns is behind the first layer that an input comes to.
+                let first = cell.enters && cell.arrivals.is_empty() && index == cell.layers.start;
+                let want =
+                    Want { inputs: wants_input || (index > lowest && !first), parameters: trained[index] };
                 let mut made = placed[index]
                     .layer
                     .backward(b, &layer.context, &layer.inputs, &layer.forward, incoming, want)
@@ -179,10 +217,19 @@ impl Lowered {
                 gradient = to_input;
                 contributions[*source].extend(to_linked);
             }
+            if cell.enters {
+                if wants_input {
+                    entered.extend(network.lower_entry_backward(b, gradient, number)?);
+                }
+                continue;
+            }
             match number.checked_sub(1) {
                 Some(before) => contributions[before].push(gradient),
                 None => input_gradient = Some(gradient),
             }
+        }
+        if !entered.is_empty() {
+            input_gradient = Some(row_of(b, &entered, network.input_shape.len()));
         }
         Ok(input_gradient.filter(|_| wants_input))
     }

@@ -23,6 +23,7 @@ mod numerics;
 mod numerics_tests;
 mod parameters;
 mod placed;
+mod ports;
 mod predict;
 mod programs;
 mod recovery;
@@ -53,6 +54,8 @@ pub(crate) use numerics::{Chosen, LayerNumerics};
 pub use parameters::PackedParameter;
 pub use placed::{Coordinates, InputRange, LayerCopy, Piece, PlacedLayer};
 pub(crate) use placed::{at_layer, describe_path};
+pub use ports::{NamedInput, NamedOutput};
+pub(crate) use ports::slice;
 pub(crate) use predict::check_rows;
 pub(crate) use programs::ProgramKey;
 pub use programs::Programs;
@@ -95,6 +98,12 @@ pub struct Network {
     pub(crate) cells: Vec<Vec<PlacedLayer>>,
     /// In the order in which they were made.
     pub(crate) links: Vec<Link>,
+    /// What enters cells of one's choice; where there is none, the one input enters the first cell.
+    pub(crate) inputs: Vec<NamedInput>,
+    /// What leaves; where there is none, the one output leaves the last cell.
+    pub(crate) outputs: Vec<NamedOutput>,
+    /// Extents of a row of all named outputs; known once built.
+    pub(crate) packed_output: Option<Shape>,
     pub(crate) registry: Registry,
     pub(crate) feedback: FeedbackMaps,
     pub(crate) programs: Programs,
@@ -169,6 +178,9 @@ impl Network {
             seed,
             cells: vec![Vec::new(); cells],
             links: Vec::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            packed_output: None,
             registry: Registry::default(),
             feedback: FeedbackMaps::default(),
             programs: Programs::default(),
@@ -282,9 +294,9 @@ impl Network {
     }
 
     /// Extents of the output, without the batch axis: of what the last cell hands on, which links may have
-    /// joined behind the last layer. Known once built.
+    /// joined behind the last layer, or of a row of all named outputs. Known once built.
     pub fn output_shape(&self) -> &Shape {
-        self.cell_shapes.last().unwrap_or(&self.input_shape)
+        self.packed_output.as_ref().or(self.cell_shapes.last()).unwrap_or(&self.input_shape)
     }
 
     /// Extents of what a cell hands on, without the batch axis, once built: of its last layer's output, or, where

@@ -3,6 +3,7 @@
 use super::Network;
 use super::lower::{Backward, Lowered};
 use super::mode::Mode;
+use super::ports::IndexRange;
 use super::programs::ProgramKey;
 use crate::ops::StepValues;
 use crate::precision::in_precision;
@@ -208,24 +209,38 @@ impl Network {
 
     /// Checks that an input is of whole numbers in range, where the network reads such.
     pub(crate) fn check_indices(&self, input: &TensorView<'_>) -> Result<()> {
-        let Some(limit) = self.index_limit() else { return Ok(()) };
-        let row = input.shape().get(1..).map_or(1, |row| row.iter().product::<usize>()).max(1);
-        let wrong = |x: f64| !(x >= 0.0 && x < limit as f64 && x.fract() == 0.0);
-        let found = match input.elements() {
-            Elements::Float32(x) => {
-                x.iter().position(|x| wrong(f64::from(*x))).map(|at| (at, f64::from(x[at])))
+        let width = self.input_shape.len().max(1);
+        for IndexRange { name, range, limit } in self.index_ranges() {
+            let wrong = |x: f64| !(x >= 0.0 && x < limit as f64 && x.fract() == 0.0);
+            let found = match input.elements() {
+                Elements::Float32(x) => find(x, width, &range, wrong),
+                Elements::Float64(x) => find(x, width, &range, wrong),
+            };
+            if let Some((row, x)) = found {
+                let (what, who) = match name {
+                    Some(name) => (format!("input \"{name}\""), "it takes"),
+                    None => ("input".to_string(), "the network reads"),
+                };
+                return Err(Error::Value(format!(
+                    "{what} holds {x} in row {row}; {who} whole numbers from 0 to {}",
+                    limit - 1
+                )));
             }
-            Elements::Float64(x) => x.iter().position(|x| wrong(*x)).map(|at| (at, x[at])),
-        };
-        match found {
-            None => Ok(()),
-            Some((at, x)) => Err(Error::Value(format!(
-                "input holds {x} in row {}; the network reads whole numbers from 0 to {}",
-                at / row,
-                limit - 1
-            ))),
         }
+        Ok(())
     }
+}
+
+/// The first element within a range of every row that is `wrong`, with its row.
+fn find<T: Real>(
+    x: &[T],
+    width: usize,
+    range: &Range<usize>,
+    wrong: impl Fn(f64) -> bool,
+) -> Option<(usize, f64)> {
+    x.chunks_exact(width).enumerate().find_map(|(row, x)| {
+        x[range.clone()].iter().map(|x| x.to_f64()).find(|x| wrong(*x)).map(|x| (row, x))
+    })
 }
 
 /// Checks that an array holds at least one row of this shape.

@@ -45,6 +45,7 @@ impl Network {
     /// sequences of any length; [`Error::State`] naming a layer or a link that needs whole ones.
     pub fn session(&mut self, rows: usize, capacity: usize) -> Result<Session> {
         self.build()?;
+        self.check_single("a session")?;
         if rows == 0 || capacity == 0 {
             return Err(Error::Value("a session needs at least one row and one step".into()));
         }

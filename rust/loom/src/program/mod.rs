@@ -174,6 +174,8 @@ pub struct Ports {
     pub row_losses: Option<Value>,
     /// The gradient of the loss with respect to the output.
     pub output_gradient: Option<Value>,
+    /// The gradients of the loss with respect to the named outputs, where there are such.
+    pub output_gradients: Vec<Value>,
     /// The gradient with respect to the input.
     pub input_gradient: Option<Value>,
     /// The global norm of the gradients.

@@ -18,6 +18,21 @@ pub enum OnNonFinite {
     Skip,
 }
 
+/// What is minimised of one named output: its mean loss, times a weight.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutputLoss {
+    /// The loss.
+    pub loss: LossConfig,
+    /// How much it counts.
+    #[serde(default = "one")]
+    pub weight: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
 /// How a network is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -34,6 +49,9 @@ pub struct TrainingConfig {
     pub schedule: Schedule,
     /// What is minimised.
     pub loss: LossConfig,
+    /// What is minimised of each named output, in their order; `loss` does not count then.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<OutputLoss>,
     /// The largest global gradient norm; 0 is none.
     pub gradient_clip: Option<f64>,
     /// The largest absolute value of a gradient element; applied before `gradient_clip`.
@@ -79,6 +97,7 @@ impl Default for TrainingConfig {
             optimizer: Optimizer::default(),
             schedule: Schedule::default(),
             loss: LossConfig(LossFunction::MeanSquaredError),
+            outputs: Vec::new(),
             gradient_clip: None,
             clip_value: None,
             seed: 0,
@@ -170,6 +189,12 @@ impl TrainingConfig {
             return Err(Error::Value(format!(
                 "validation_split must be at least 0 and below 1, got {}",
                 self.validation_split
+            )));
+        }
+        if let Some(output) = self.outputs.iter().find(|o| !(o.weight.is_finite() && o.weight >= 0.0)) {
+            return Err(Error::Value(format!(
+                "the weight of an output's loss must be finite and at least 0, got {}",
+                output.weight
             )));
         }
         if let Some(tween) = &self.tween {

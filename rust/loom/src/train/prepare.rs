@@ -4,7 +4,7 @@ use super::loss::{LossOptions, loss_op};
 use super::metrics::ClassAxis;
 use super::plan::top_layer;
 use super::tween::feedback;
-use super::{Examples, OnNonFinite, Targets, TrainingConfig, watch};
+use super::{Examples, OnNonFinite, Targets, TrainingConfig, outputs, watch};
 use crate::layers::class_extents;
 use crate::network::{Measures, Network};
 use crate::ops::loss::validate_targets;
@@ -17,6 +17,9 @@ use crate::{Error, Result};
 pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resume: bool) -> Result<()> {
     // What a device alone has is of the training before.
     network.synchronize()?;
+    if config.tween.is_some() {
+        network.check_single("learning by targets")?;
+    }
     let element = network.precision().size();
     let rule = config.rule();
     let slots = rule.slots().len();
@@ -87,6 +90,9 @@ pub fn check_examples(network: &Network, config: &TrainingConfig, examples: &Exa
         return Err(Error::Value(format!("{rows} rows are more than an epoch holds, which is {}", u32::MAX)));
     }
     network.check_indices(&examples.input)?;
+    if !network.named_outputs().is_empty() {
+        return outputs::check(network, config, &examples.target);
+    }
     let options =
         LossOptions { label_smoothing: config.label_smoothing, class_weight: config.class_weight.clone() };
     let absorbed = network.absorb_loss(&config.loss.0);

@@ -3,6 +3,7 @@
 use super::TrainingConfig;
 use super::clip::{Clips, Updates, lower_clip, lower_foresight, lower_updates};
 use super::loss::{LossOptions, loss_op};
+use super::outputs;
 use super::plan::{Plan, top_layer};
 use super::tween::{self, LoweredLoss, meaning};
 use super::watch::Watching;
@@ -24,6 +25,10 @@ pub(super) fn lower_loss(
     weighted: bool,
     gradient: bool,
 ) -> Result<(Loss, bool)> {
+    if !network.named_outputs().is_empty() {
+        let op = outputs::lower(network, b, lowered, config, weighted, gradient)?;
+        return Ok((op, false));
+    }
     b.set_phase(Phase::Loss);
     let absorbed = network.absorb_loss(&config.loss.0);
     let (function, scores) = match absorbed {
@@ -105,7 +110,8 @@ fn lower_backprop(
         };
         let watches = config.watch.is_some();
         let observe: Option<Observe<'_>> = if watches { Some(&mut observe) } else { None };
-        let wanted = Backward { skips_last: absorbed, observe, ..Backward::default() };
+        let of_outputs = b.ports.output_gradients.clone();
+        let wanted = Backward { skips_last: absorbed, observe, of_outputs, ..Backward::default() };
         b.cells = watches.then(Vec::new);
         lowered.backward(network, b, gradient, wanted)?;
         if let Some(watching) = &mut watching {

@@ -1,0 +1,213 @@
+"""Named inputs and outputs: dictionaries of arrays to rows of numbers and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom import _native
+from loom._settings.suggestions import unknown
+from loom._typing import ArrayLike, Precision, RealArray
+from loom.architecture import InputConfig, NetworkConfig, OutputConfig
+from loom.convert import as_input, as_numpy, as_real_array, real_dtype
+from loom.data import as_target
+from loom.errors import DataError, InvalidValueError, ShapeError
+
+__all__ = ["Ports"]
+
+
+class Ports:
+    """The named inputs and outputs of a network: how they lie in the rows that the engine reads and makes.
+
+    Args:
+        native: The native network; built before outputs are asked for.
+        config: The network without its weights.
+    """
+
+    def __init__(self, native: _native.Network, config: NetworkConfig) -> None:
+        self._native = native
+        self.inputs = cast("tuple[InputConfig, ...]", config.inputs)
+        self.outputs = cast("tuple[OutputConfig, ...]", config.outputs)
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """What the inputs are called."""
+        return tuple(entry.name for entry in self.inputs)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """What the outputs are called."""
+        return tuple(entry.name for entry in self.outputs)
+
+    def output_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Returns one sample's extents of every output."""
+        shapes = map(tuple, self._native.named_output_shapes())
+        return dict(zip(self.output_names, shapes, strict=True))
+
+    def pack(self, x: object, precision: Precision) -> RealArray:
+        """Puts named inputs into one row for each sample.
+
+        Args:
+            x: A dictionary of arrays, or a data frame whose columns have the inputs' names; an array where
+                the network has one input without a name.
+            precision: The network's.
+
+        Returns:
+            (rows, elements) of the network's precision.
+
+        Raises:
+            DataError: A name is missing, or the inputs have different numbers of rows.
+            ConfigError: A name is unknown.
+            ShapeError: An input has another shape than the network takes.
+            DTypeError: It does not hold numbers, or not whole ones where it is of categories.
+        """
+        if not self.inputs:
+            return as_input(cast("ArrayLike", x), precision, indices=self._native.index_limit() is not None)
+        given = _by_name("input", x, self.input_names)
+        parts = []
+        for entry, limit in zip(self.inputs, self._native.index_limits(), strict=True):
+            what = f'input "{entry.name}"'
+            array = as_numpy(given[entry.name], what=what)
+            if limit is not None and array.dtype.kind not in "iu":
+                # Says what came.
+                _whole(array, what)
+            parts.append(_flat(array, cast("tuple[int, ...]", entry.shape), what))
+        _same_rows("input", self.input_names, parts)
+        widths = [part.shape[1] for part in parts]
+        row = np.empty((len(parts[0]), sum(widths)), real_dtype(precision))
+        for start, width, part, name in zip(
+            np.cumsum([0, *widths]), widths, parts, self.input_names, strict=False
+        ):
+            row[:, start : start + width] = as_real_array(part, precision, what=f'input "{name}"')
+        return row
+
+    def pack_targets(self, y: object, classes: Mapping[str, bool], precision: Precision) -> RealArray:
+        """Puts targets of named outputs into one row for each sample; class indices as one number a class.
+
+        Args:
+            y: A dictionary of arrays, or a data frame whose columns have the outputs' names.
+            classes: Whether the loss of each output takes class indices.
+            precision: The network's.
+
+        Returns:
+            (rows, elements) of the network's precision.
+
+        Raises:
+            DataError: A name is missing, or the targets have different numbers of rows.
+            ConfigError: A name is unknown.
+            ShapeError: A target does not fit its output.
+            DTypeError: It does not hold numbers.
+            InvalidValueError: A class index is out of range.
+        """
+        given = _by_name("target", y, self.output_names)
+        parts = []
+        for name, shape in self.output_shapes().items():
+            try:
+                target = as_target(given[name], shape, classification=classes[name], precision=precision)
+            except (ShapeError, InvalidValueError) as error:
+                raise type(error)(f'output "{name}": {error}') from None
+            if target.dtype.kind == "i":
+                target = _one_hot(target, shape, name, precision)
+            parts.append(target.reshape(len(target), -1))
+        _same_rows("target", self.output_names, parts)
+        return np.concatenate(parts, axis=1)
+
+    def unpack(self, rows: RealArray) -> dict[str, RealArray]:
+        """Takes rows of all outputs apart."""
+        return _apart(rows, self.output_shapes())
+
+    def pack_gradients(self, gradient: object, precision: Precision) -> RealArray:
+        """Puts the gradients of named outputs into rows like the network's output."""
+        given = _by_name("gradient", gradient, self.output_names)
+        parts = []
+        for name, shape in self.output_shapes().items():
+            what = f'gradient of output "{name}"'
+            parts.append(_flat(as_real_array(given[name], precision, what=what), shape, what))
+        _same_rows("gradient", self.output_names, parts)
+        return np.ascontiguousarray(np.concatenate(parts, axis=1))
+
+    def unpack_inputs(self, rows: RealArray) -> dict[str, RealArray]:
+        """Takes rows of all inputs' gradients apart; whole numbers have none."""
+        shapes = {entry.name: cast("tuple[int, ...]", entry.shape) for entry in self.inputs}
+        found = _apart(rows, shapes)
+        limits = self._native.index_limits()
+        return {
+            name: found[name] for name, limit in zip(self.input_names, limits, strict=True) if limit is None
+        }
+
+
+def _by_name(what: str, given: object, names: tuple[str, ...]) -> Mapping[str, Any]:
+    listed = ", ".join(f'"{name}"' for name in names)
+    if not isinstance(given, Mapping):
+        columns = getattr(given, "columns", None)
+        if columns is None:
+            raise DataError(
+                f"{what}: the network has named {what}s; give a dictionary of arrays by name ({listed}), "
+                f"got {type(given).__name__}"
+            )
+        # Of a data frame the columns of these names count; others may stand beside them.
+        given = {name: cast(Any, given)[name] for name in names if name in list(columns)}
+    for name in given:
+        if name not in names:
+            raise unknown(what, name, names)
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise DataError(f'{what} "{missing[0]}" is missing; the network has {listed}')
+    return given
+
+
+def _same_rows(what: str, names: tuple[str, ...], parts: list[NDArray[Any]]) -> None:
+    for name, part in zip(names, parts, strict=True):
+        if len(part) != len(parts[0]):
+            raise DataError(
+                f'{what} "{names[0]}" has {len(parts[0])} samples but {what} "{name}" has {len(part)}'
+            )
+
+
+def _flat(array: NDArray[Any], shape: tuple[int, ...], what: str) -> NDArray[Any]:
+    if shape == (1,) and array.ndim == 1:
+        # One number a row, without its axis.
+        array = array[:, None]
+    if array.ndim == 0 or array.shape[1:] != shape:
+        wanted = f"(rows, {', '.join(map(str, shape))})"
+        raise ShapeError(f"{what}: expected shape {wanted}, got {array.shape}")
+    return array.reshape(len(array), math.prod(shape))
+
+
+def _whole(array: NDArray[Any], what: str) -> None:
+    from loom.errors import DTypeError
+
+    raise DTypeError(
+        f"{what}: it takes whole numbers, such as places in a vocabulary, got dtype {array.dtype}; convert "
+        "them with .astype(int) if they are whole numbers"
+    )
+
+
+def _apart(rows: RealArray, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, RealArray]:
+    found, start = {}, 0
+    for name, shape in shapes.items():
+        end = start + math.prod(shape)
+        found[name] = np.ascontiguousarray(rows[:, start:end]).reshape(len(rows), *shape)
+        start = end
+    return found
+
+
+def _one_hot(labels: NDArray[Any], shape: tuple[int, ...], name: str, precision: Precision) -> RealArray:
+    axis = 1 if len(shape) == 3 else len(shape)
+    classes = shape[axis - 1]
+    wrong = (labels < 0) | (labels >= classes)
+    if wrong.any():
+        row = int(np.argwhere(wrong)[0][0])
+        raise InvalidValueError(
+            f'output "{name}": class index {labels[wrong][0]} of row {row} is out of range: '
+            f"there are {classes} classes, numbered from 0 to {classes - 1}"
+        )
+    per_row = shape[: axis - 1] + shape[axis:]
+    target = np.zeros((len(labels), *shape), real_dtype(precision))
+    places = np.expand_dims(labels.reshape(len(labels), *per_row), axis)
+    np.put_along_axis(target, places, 1.0, axis)
+    return target

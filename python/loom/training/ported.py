@@ -1,0 +1,216 @@
+"""Training of networks with named inputs and outputs: data as rows, losses and metrics by output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom import losses, metrics
+from loom._settings.suggestions import shown, unknown
+from loom.data import Data, TrainingBatch
+from loom.data.foreign import adopted
+from loom.engine import Engine
+from loom.engine.ports import Ports
+from loom.errors import ConfigError, DataError
+from loom.training.config import TrainingConfig
+
+__all__ = ["loss_metrics", "packed", "settled_outputs"]
+
+
+def settled_outputs(engine: Engine, config: TrainingConfig) -> TrainingConfig:
+    """Returns the config with a loss for each named output, and its metrics as functions of whole rows.
+
+    Args:
+        engine: The network's; it is built where it has named outputs.
+        config: The config.
+
+    Raises:
+        ConfigError: A name is not that of an output; an output has no loss; or the config names outputs
+            and the network has none with names.
+    """
+    ports = engine.ports
+    if ports is None or not ports.outputs:
+        named = isinstance(config.loss, Mapping) or isinstance(config.metrics, Mapping)
+        if named or config.loss_weights is not None:
+            raise ConfigError(
+                "losses and metrics by name are of a network with named outputs; this one has a single "
+                'output: give loss="..." and metrics=[...]'
+            )
+        return config
+    engine.build()
+    names = ports.output_names
+    if isinstance(config.loss, str) and config.loss == losses.AUTO:
+        raise ConfigError(
+            f"the network has several outputs; say what is minimised of each: loss={{{_example(names)}}}"
+        )
+    given = config.loss
+    chosen = dict(given) if isinstance(given, Mapping) else dict.fromkeys(names, given)
+    weights = dict(config.loss_weights or {})
+    for what, mapping in (("loss", chosen), ("loss_weights", weights), ("metrics", config.metrics)):
+        if isinstance(mapping, Mapping):
+            for name in mapping:
+                if name not in names:
+                    raise unknown(f"{what}: output", name, names)
+    missing = [name for name in names if name not in chosen]
+    if missing:
+        raise ConfigError(f'loss: output "{missing[0]}" has none; give one for each of {", ".join(names)}')
+    if config.class_weight is not None:
+        raise ConfigError(
+            "class_weight is of one output's classes, and the network has named outputs; weigh samples "
+            "instead"
+        )
+    return replace(
+        config,
+        loss={name: chosen[name] for name in names},
+        loss_weights={name: weights.get(name, 1.0) for name in names},
+        metrics=_by_output(ports, config.metrics, chosen),
+    )
+
+
+def _example(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}": "mse"' for name in names)
+
+
+class _OfOutput:
+    """A figure of one output, computed from rows of all of them."""
+
+    def __init__(self, ports: Ports, output: str, loss: losses.LossLike | str, name: str) -> None:
+        shapes = ports.output_shapes()
+        before = list(shapes)[: list(shapes).index(output)]
+        start = sum(int(np.prod(shapes[name])) for name in before)
+        self._shape = shapes[output]
+        self._columns = slice(start, start + int(np.prod(self._shape)))
+        self._loss = loss
+        self.__name__ = f"{output}_{name}"
+
+    def _part(self, rows: NDArray[Any]) -> NDArray[Any]:
+        return np.ascontiguousarray(rows[:, self._columns]).reshape(len(rows), *self._shape)
+
+
+class _LossOfOutput(_OfOutput):
+    """One output's mean loss, without its weight."""
+
+    def __init__(
+        self, ports: Ports, output: str, loss: losses.LossLike | str, label_smoothing: float
+    ) -> None:
+        super().__init__(ports, output, loss, "loss")
+        self._smoothing = label_smoothing if losses.is_classification(loss) else 0.0
+
+    def __call__(self, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
+        given, wanted = self._part(outputs), self._part(targets)
+        return losses.value_and_gradient(self._loss, given, wanted, None, self._smoothing)[0]
+
+
+class _MetricOfOutput(_OfOutput):
+    """A metric of one output, which sees class indices where its loss takes them."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        output: str,
+        loss: losses.LossLike | str,
+        metric: metrics.Metric | Callable[..., float],
+    ) -> None:
+        super().__init__(ports, output, loss, metrics.name_of(metric))
+        self._metric = metric
+
+    def __call__(self, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
+        given, wanted = self._part(outputs), self._part(targets)
+        if losses.is_classification(self._loss) and bool(np.isin(wanted, (0.0, 1.0)).all()):
+            wanted = wanted.argmax(axis=1 if wanted.ndim == 4 else -1)
+        if isinstance(self._metric, metrics.Accuracy) and self._shape == (1,):
+            logits = losses.name_of(self._loss) == "binary_cross_entropy"
+            return self._metric(given, wanted, threshold=0.0 if logits else 0.5)
+        return float(self._metric(given, wanted))
+
+
+def _by_output(ports: Ports, given: object, loss: Mapping[str, Any]) -> tuple[Callable[..., float], ...]:
+    if not isinstance(given, Mapping):
+        listed = tuple(cast("Iterable[Any]", given))
+        if listed and not all(isinstance(metric, _OfOutput) for metric in listed):
+            raise ConfigError(
+                'metrics: the network has named outputs; give metrics by name, metrics={"...": ["accuracy"]}'
+            )
+        return listed
+    found: list[Callable[..., float]] = []
+    for name, entries in given.items():
+        resolved = metrics.resolve_all(entries, losses.name_of(loss[name]))
+        found += [_MetricOfOutput(ports, name, loss[name], metric) for metric in resolved]
+    return tuple(found)
+
+
+def loss_metrics(engine: Engine, config: TrainingConfig) -> list[Callable[..., float]]:
+    """Returns the loss of each named output as a metric; the config is a settled one."""
+    ports = engine.ports
+    if ports is None or not isinstance(config.loss, Mapping):
+        return []
+    chosen = config.loss.items()
+    return [_LossOfOutput(ports, name, loss, config.label_smoothing) for name, loss in chosen]
+
+
+def packed(engine: Engine, config: TrainingConfig, data: Data | None, *, learns: bool = False) -> Data | None:
+    """Returns data as the engine takes it: of named inputs and outputs one row for each sample.
+
+    Args:
+        engine: The network's; it is built where it has names.
+        config: A settled config.
+        data: (x, y) or (x, y, weight), a `TrainingBatch`, or an iterable of either, with dictionaries or data
+            frames as x and y; data sets of other packages are dealt out in batches.
+        learns: Whether it is learned from, so that data sets are shuffled where the config says so.
+
+    Raises:
+        DataError, ConfigError, ShapeError, DTypeError, InvalidValueError: As `Ports.pack` and
+            `Ports.pack_targets`.
+    """
+    ports = engine.ports
+    if ports is None or data is None:
+        return data
+    engine.build()
+    data = adopted(data, batch_size=config.batch_size, shuffle=learns and config.shuffle, seed=config.seed)
+    batches = isinstance(data, tuple) and bool(data) and all(isinstance(e, TrainingBatch) for e in data)
+    if isinstance(data, TrainingBatch) or (isinstance(data, tuple) and not batches):
+        return _batch(engine, ports, config, data)
+    if isinstance(data, (str, bytes, Mapping)) or not isinstance(data, Iterable):
+        raise DataError(
+            "data must be a tuple (x, y) or (x, y, weight), a TrainingBatch, or an iterable of them, "
+            f"got {type(data).__name__}"
+        )
+    if iter(data) is data:
+        return (_batch(engine, ports, config, item) for item in data)
+    return cast("Data", _Batches(data, lambda item: _batch(engine, ports, config, item)))
+
+
+def _batch(engine: Engine, ports: Ports, config: TrainingConfig, item: object) -> TrainingBatch:
+    if isinstance(item, (tuple, list)) and len(item) in {2, 3}:
+        item = TrainingBatch(*item)
+    if not isinstance(item, TrainingBatch):
+        raise DataError(f"expected a TrainingBatch, (x, y) or (x, y, weight), got {shown(item)}")
+    target = item.target
+    if ports.outputs:
+        chosen = cast("Mapping[str, Any]", config.loss)
+        classes = {name: losses.is_classification(loss) for name, loss in chosen.items()}
+        target = ports.pack_targets(target, classes, engine.precision)
+    return TrainingBatch(ports.pack(item.input, engine.precision), target, item.weight)
+
+
+class _Batches:
+    """Batches that are packed as they come, of data that is iterated anew for every epoch."""
+
+    def __init__(self, batches: Iterable[Any], pack: Callable[[Any], TrainingBatch]) -> None:
+        self._batches, self._pack = batches, pack
+
+    def __iter__(self) -> Iterator[TrainingBatch]:
+        return map(self._pack, self._batches)
+
+    def __len__(self) -> int:
+        return len(cast("Any", self._batches))
+
+    def __getattr__(self, name: str) -> object:
+        # What the data says of its epochs and its position.
+        if name in {"set_epoch", "state_dict", "load_state_dict"}:
+            return getattr(self._batches, name)
+        raise AttributeError(name)

@@ -1,0 +1,390 @@
+//! Named inputs that enter cells of one's choice, and named outputs from any cells.
+//!
+//! Several inputs travel as one row, flat one behind the other in the order in which they were named, and
+//! several outputs leave as one; so whatever feeds, keeps or shuffles rows knows of one input and one output.
+
+use super::lower::Lowered;
+use super::{Combine, Coordinates, Network};
+use crate::ops::{Concat, Slice};
+use crate::program::{Builder, Value};
+use crate::tensor::{Precision, Shape};
+use crate::{Error, Result, extents};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// The most operands of one [`Concat`].
+const MOST_PARTS: usize = 8;
+
+/// An input with a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedInput {
+    /// What it is called.
+    pub name: String,
+    /// Extents of one sample.
+    pub shape: Shape,
+    /// The cell it enters; the first input enters the first cell unless told otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<Coordinates>,
+    /// What its elements, which are whole numbers, must be below; they are real numbers where none is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub categories: Option<usize>,
+}
+
+/// What a cell hands on, as an output with a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedOutput {
+    /// What it is called.
+    pub name: String,
+    /// The cell it comes from.
+    pub cell: Coordinates,
+}
+
+/// Whole numbers in rows of the input.
+pub(crate) struct IndexRange<'a> {
+    pub(crate) name: Option<&'a str>,
+    pub(crate) range: Range<usize>,
+    pub(crate) limit: usize,
+}
+
+impl Network {
+    /// The named inputs, in the order in which they lie in a row; none where there is one without a name.
+    pub fn named_inputs(&self) -> &[NamedInput] {
+        &self.inputs
+    }
+
+    /// The named outputs, in the order in which they lie in a row; none where there is one without a name.
+    pub fn named_outputs(&self) -> &[NamedOutput] {
+        &self.outputs
+    }
+
+    /// Gives the network several inputs: a row holds them flat, one behind the other, in this order. A cell's
+    /// input is what enters there, joined as by links that concatenate where that is several, and no longer
+    /// what the cell before it hands on.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for no input, a name that is empty or given twice, or an extent of zero;
+    /// [`Error::Index`] for a cell that is not there.
+    pub fn set_inputs(&mut self, inputs: Vec<NamedInput>) -> Result<()> {
+        check_names("input", inputs.iter().map(|input| &*input.name))?;
+        if inputs.is_empty() {
+            return Err(Error::Value("inputs must name at least one input".into()));
+        }
+        for input in &inputs {
+            let what = format!("input \"{}\"", input.name);
+            if input.shape.is_empty() {
+                return Err(Error::Value(format!("{what}: shape {} has an empty axis", input.shape)));
+            }
+            extents::check(&what, &input.shape)?;
+            let exact = if self.precision == Precision::Float64 { 1 << 53 } else { 1 << 24 };
+            if let Some(count) = input.categories.filter(|count| !(1..=exact).contains(count)) {
+                return Err(Error::Value(format!(
+                    "{what}: {count} categories; a network of this precision tells 1 to {exact} apart"
+                )));
+            }
+            input.cell.map_or(Ok(0), |cell| self.cell_index(cell))?;
+        }
+        let shape = Shape::from(inputs.iter().map(|input| input.shape.len()).sum::<usize>());
+        extents::check("all inputs together", &shape)?;
+        self.input_shape = shape;
+        self.inputs = inputs;
+        self.rearranged();
+        Ok(())
+    }
+
+    /// Names the network's outputs: what these cells hand on, flat one behind the other in a row. With none the
+    /// output is what the last cell hands on.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a name that is empty or given twice; [`Error::Index`] for a cell that is not there.
+    pub fn set_outputs(&mut self, outputs: Vec<NamedOutput>) -> Result<()> {
+        check_names("output", outputs.iter().map(|output| &*output.name))?;
+        for output in &outputs {
+            self.cell_index(output.cell)?;
+        }
+        self.outputs = outputs;
+        self.rearranged();
+        Ok(())
+    }
+
+    /// Refuses a network with several inputs or outputs, for `what` has no meaning for it.
+    pub(crate) fn check_single(&self, what: &str) -> Result<()> {
+        if self.inputs.is_empty() && self.outputs.is_empty() {
+            return Ok(());
+        }
+        let which = if self.inputs.is_empty() { "outputs" } else { "inputs" };
+        Err(Error::Value(format!("{what} takes a network with one input and one output; this one has named {which}")))
+    }
+
+    /// Shapes of the named outputs, once built.
+    pub fn named_output_shapes(&self) -> Vec<Shape> {
+        let cell = |output: &NamedOutput| self.cell_index(output.cell).ok();
+        self.outputs.iter().filter_map(|output| self.cell_shapes.get(cell(output)?).cloned()).collect()
+    }
+
+    /// What each named input's elements must be below, where they are whole numbers.
+    pub fn index_limits(&self) -> Vec<Option<usize>> {
+        (0..self.inputs.len()).map(|number| self.limit_of(number)).collect()
+    }
+
+    fn limit_of(&self, number: usize) -> Option<usize> {
+        let input = &self.inputs[number];
+        let cell = self.entry_cell(number)?;
+        let reader = self.cells[cell..]
+            .iter()
+            .enumerate()
+            .take_while(|(after, _)| *after == 0 || !self.enters(cell + after))
+            .flat_map(|(_, layers)| layers)
+            .find(|placed| !placed.layer.keeps_elements())
+            .and_then(|first| first.layer.index_limit());
+        match (input.categories, reader) {
+            (Some(said), Some(read)) => Some(said.min(read)),
+            (said, read) => said.or(read),
+        }
+    }
+
+    /// Where whole numbers lie in a row of the input, and what they must be below.
+    pub(crate) fn index_ranges(&self) -> Vec<IndexRange<'_>> {
+        if self.inputs.is_empty() {
+            let whole = |limit| IndexRange { name: None, range: 0..self.input_shape.len(), limit };
+            return self.index_limit().map(whole).into_iter().collect();
+        }
+        let places = self.input_places();
+        let ranges = self.inputs.iter().zip(places).enumerate().filter_map(|(number, (input, place))| {
+            let limit = self.limit_of(number)?;
+            Some(IndexRange { name: Some(&input.name), range: place, limit })
+        });
+        ranges.collect()
+    }
+
+    /// Where each named input lies in a row.
+    fn input_places(&self) -> Vec<Range<usize>> {
+        places(self.inputs.iter().map(|input| input.shape.len()))
+    }
+
+    /// The cell that an input enters, by number.
+    fn entry_cell(&self, number: usize) -> Option<usize> {
+        match self.inputs[number].cell {
+            Some(cell) => self.cell_index(cell).ok(),
+            None => (number == 0).then_some(0),
+        }
+    }
+
+    /// The inputs that enter a cell.
+    fn entering(&self, cell: usize) -> Vec<usize> {
+        (0..self.inputs.len()).filter(|number| self.entry_cell(*number) == Some(cell)).collect()
+    }
+
+    /// Whether flow starts anew in a cell: an input enters there.
+    pub(crate) fn enters(&self, cell: usize) -> bool {
+        (0..self.inputs.len()).any(|number| self.entry_cell(number) == Some(cell))
+    }
+
+    /// The shape of what enters a cell; `None` where nothing does.
+    pub(crate) fn entered_shape(&self, cell: usize) -> Result<Option<Shape>> {
+        let entering = self.entering(cell);
+        let shapes: Vec<&Shape> = entering.iter().map(|number| &self.inputs[*number].shape).collect();
+        match shapes[..] {
+            [] => Ok(None),
+            [one] => Ok(Some(one.clone())),
+            _ => self.joined(&entering).map(|(_, shape)| Some(shape)),
+        }
+    }
+
+    /// How the inputs that enter one cell are put together.
+    fn joined(&self, entering: &[usize]) -> Result<(Concat, Shape)> {
+        let shapes: Vec<&Shape> = entering.iter().map(|number| &self.inputs[*number].shape).collect();
+        let names: Vec<&str> = entering.iter().map(|number| &*self.inputs[*number].name).collect();
+        if shapes.len() > MOST_PARTS {
+            return Err(Error::Value(format!(
+                "{} inputs enter one cell, which takes {MOST_PARTS}; give some of them cells of their own, and link \
+                 these",
+                shapes.len()
+            )));
+        }
+        Concat::along(&shapes, None)
+            .map_err(|why| Error::Shape(format!("inputs {} enter one cell: {why}", names.join(", "))))
+    }
+
+    /// Lowers what enters a cell.
+    pub(crate) fn lower_entry(&self, b: &mut Builder, row: Value, cell: usize) -> Result<Option<Value>> {
+        let entering = self.entering(cell);
+        let places = self.input_places();
+        let total = self.input_shape.len();
+        let parts: Vec<Value> = entering
+            .iter()
+            .map(|number| slice(b, row, total, &places[*number], self.inputs[*number].shape.clone()))
+            .collect();
+        match parts[..] {
+            [] => Ok(None),
+            [one] => Ok(Some(one)),
+            _ => {
+                let (op, shape) = self.joined(&entering)?;
+                Ok(Some(b.apply(op, &parts, "joined", shape)))
+            }
+        }
+    }
+
+    /// Lowers the gradients of the inputs that enter a cell, from that of what enters there: each with its
+    /// place in the row.
+    pub(crate) fn lower_entry_backward(
+        &self,
+        b: &mut Builder,
+        gradient: Value,
+        cell: usize,
+    ) -> Result<Vec<(Range<usize>, Value)>> {
+        let entering = self.entering(cell);
+        let places = self.input_places();
+        let place = |number: usize| places[number].clone();
+        if let [one] = entering[..] {
+            return Ok(vec![(place(one), gradient)]);
+        }
+        let (op, _) = self.joined(&entering)?;
+        let parts = entering.iter().enumerate().map(|(part, number)| {
+            let shape = self.inputs[*number].shape.clone();
+            (place(*number), b.apply(Slice::of(&op, part), &[gradient], "part", shape))
+        });
+        Ok(parts.collect())
+    }
+
+    /// Where each named output lies in a row of the network's, once built.
+    pub(crate) fn output_places(&self) -> Vec<Range<usize>> {
+        places(self.named_output_shapes().iter().map(|shape| shape.len()))
+    }
+
+    /// Refuses inputs that enter no cell, layers that nothing comes to, and layers whose output goes nowhere.
+    pub(crate) fn check_ports(&self) -> Result<()> {
+        if self.inputs.is_empty() && self.outputs.is_empty() {
+            return Ok(());
+        }
+        for (number, input) in self.inputs.iter().enumerate() {
+            if self.entry_cell(number).is_none() {
+                return Err(Error::Value(format!(
+                    "input \"{}\" enters no cell; say which with enter(\"{}\", (depth, row, column))",
+                    input.name, input.name
+                )));
+            }
+            if let (Some(said), Some(read)) = (input.categories, self.limit_of(number))
+                && read < said
+            {
+                return Err(Error::Value(format!(
+                    "input \"{}\" has {said} categories, but the layer that reads them tells {read} apart",
+                    input.name
+                )));
+            }
+        }
+        let first = (0..self.cells.len()).find(|cell| self.inputs.is_empty() || self.enters(*cell)).unwrap_or(0);
+        // The cell whose output each cell hands on: its own, or where it has nothing, that of the one before.
+        let mut made: Vec<usize> = Vec::with_capacity(self.cells.len());
+        for (number, cell) in self.cells.iter().enumerate() {
+            let arrives = |(_, link): &(usize, &super::Link)| link.combine != Combine::Context;
+            let own = !cell.is_empty() || self.enters(number) || self.links_to(number)?.iter().any(arrives);
+            made.push(if own || number == 0 { number } else { made[number - 1] });
+        }
+        let mut used = vec![false; self.cells.len()];
+        for link in &self.links {
+            used[made[self.cell_index(link.source)?]] = true;
+        }
+        for output in &self.outputs {
+            let cell = self.cell_index(output.cell)?;
+            if cell < first {
+                return Err(Error::Value(format!(
+                    "output \"{}\" comes from cell {}, where no input has entered yet",
+                    output.name,
+                    Shape::from(output.cell)
+                )));
+            }
+            used[made[cell]] = true;
+        }
+        if let Some(last) = made.last().filter(|_| self.outputs.is_empty()) {
+            used[*last] = true;
+        }
+        for number in 1..self.cells.len() {
+            if made[number] == number && !self.enters(number) {
+                used[made[number - 1]] = true;
+            }
+        }
+        for (number, cell) in self.cells.iter().enumerate() {
+            let at = Shape::from(self.coordinates_of(number));
+            let links = self.links_to(number)?;
+            if number < first && (!cell.is_empty() || !links.is_empty() || used[number]) {
+                return Err(Error::Value(format!(
+                    "nothing comes to cell {at}: the first input enters a later cell; let one enter here"
+                )));
+            }
+            let holds = !cell.is_empty() || self.enters(number);
+            if number >= first && made[number] == number && !used[number] && holds {
+                return Err(Error::Value(format!(
+                    "what cell {at} makes goes nowhere: link it to a later cell, make it an output, or let the next \
+                     cell's input enter elsewhere"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn coordinates_of(&self, number: usize) -> Coordinates {
+        let [_, rows, columns] = self.grid;
+        [number / (rows * columns), number / columns % rows, number % columns]
+    }
+}
+
+impl Lowered {
+    /// Takes the gradients of the named outputs out of that of a whole row.
+    pub(crate) fn split_gradient(&self, network: &Network, b: &mut Builder, gradient: Value) -> Vec<Value> {
+        let places = network.output_places();
+        let total = network.output_shape().len();
+        let shapes = network.named_output_shapes();
+        let parts = places.iter().zip(shapes);
+        parts.map(|(place, shape)| slice(b, gradient, total, place, shape)).collect()
+    }
+}
+
+/// Puts values at their places in a row of so many elements; what none covers is zero.
+pub(crate) fn row_of(b: &mut Builder, parts: &[(Range<usize>, Value)], total: usize) -> Value {
+    let mut parts = parts.to_vec();
+    parts.sort_by_key(|(place, _)| place.start);
+    while parts.len() > MOST_PARTS {
+        let chunk = |b: &mut Builder, parts: &[(Range<usize>, Value)]| {
+            let place = parts[0].0.start..parts[parts.len() - 1].0.end;
+            (place.clone(), put(b, parts, place))
+        };
+        parts = parts.chunks(MOST_PARTS).map(|parts| chunk(b, parts)).collect();
+    }
+    put(b, &parts, 0..total)
+}
+
+fn put(b: &mut Builder, parts: &[(Range<usize>, Value)], place: Range<usize>) -> Value {
+    let places = parts.iter().map(|(part, _)| (part.start - place.start, part.len())).collect();
+    let values: Vec<Value> = parts.iter().map(|(_, value)| *value).collect();
+    let op = Concat { outer: 1, total: place.len(), parts: places };
+    b.apply(op, &values, "row", Shape::from(place.len()))
+}
+
+pub(crate) fn slice(b: &mut Builder, row: Value, total: usize, place: &Range<usize>, shape: Shape) -> Value {
+    let op = Slice { outer: 1, total, start: place.start, length: place.len(), guarded: false };
+    b.apply(op, &[row], "part", shape)
+}
+
+fn places(lengths: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
+    let mut start = 0;
+    lengths
+        .map(|length| {
+            start += length;
+            start - length..start
+        })
+        .collect()
+}
+
+fn check_names<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<()> {
+    let mut seen: Vec<&str> = Vec::new();
+    for name in names {
+        if name.is_empty() || seen.contains(&name) {
+            let why = if name.is_empty() { "is empty" } else { "is given twice" };
+            return Err(Error::Value(format!("the name \"{name}\" of an {what} {why}")));
+        }
+        seen.push(name);
+    }
+    Ok(())
+}
