@@ -80,7 +80,8 @@ impl Lowered {
         let input = b.input("input", shape_of_input(network, mode)?, Kind::Real);
         b.ports.input = Some(input);
         let mut value = input;
-        let mut lowered = Self { input, output: input, outputs: Vec::new(), layers: Vec::new(), cells: Vec::new() };
+        let mut lowered =
+            Self { input, output: input, outputs: Vec::new(), layers: Vec::new(), cells: Vec::new() };
         let mut outputs: Vec<Value> = Vec::with_capacity(network.cells.len());
         let mut carried = network.carried_specs(mode).into_iter().enumerate().peekable();
         for (number, cell) in network.cells.iter().enumerate() {
@@ -125,7 +126,12 @@ impl Lowered {
             }
             b.set_layer(None);
             outputs.push(value);
-            lowered.cells.push(LoweredCell { arrivals, enters, context, layers: first..lowered.layers.len() });
+            lowered.cells.push(LoweredCell {
+                arrivals,
+                enters,
+                context,
+                layers: first..lowered.layers.len(),
+            });
         }
         for output in &network.outputs {
             lowered.outputs.push(outputs[network.cell_index(output.cell)?]);
@@ -171,7 +177,7 @@ impl Lowered {
             }
         } else {
             let parts = match of_outputs.is_empty() {
-                true => self.split_gradient(network, b, gradient),
+                true => network.split_gradient(b, gradient),
                 false => of_outputs,
             };
             for (output, part) in network.outputs.iter().zip(parts) {

@@ -3,7 +3,6 @@
 //! Several inputs travel as one row, flat one behind the other in the order in which they were named, and
 //! several outputs leave as one; so whatever feeds, keeps or shuffles rows knows of one input and one output.
 
-use super::lower::Lowered;
 use super::{Combine, Coordinates, Network};
 use crate::ops::{Concat, Slice};
 use crate::program::{Builder, Value};
@@ -114,7 +113,9 @@ impl Network {
             return Ok(());
         }
         let which = if self.inputs.is_empty() { "outputs" } else { "inputs" };
-        Err(Error::Value(format!("{what} takes a network with one input and one output; this one has named {which}")))
+        Err(Error::Value(format!(
+            "{what} takes a network with one input and one output; this one has named {which}"
+        )))
     }
 
     /// Shapes of the named outputs, once built.
@@ -253,6 +254,12 @@ impl Network {
         places(self.named_output_shapes().iter().map(|shape| shape.len()))
     }
 
+    /// Takes the gradients of the named outputs out of that of a whole row.
+    pub(crate) fn split_gradient(&self, b: &mut Builder, gradient: Value) -> Vec<Value> {
+        let places = self.output_places().into_iter().zip(self.named_output_shapes());
+        places.map(|(place, shape)| slice(b, gradient, self.output_shape().len(), &place, shape)).collect()
+    }
+
     /// Refuses inputs that enter no cell, layers that nothing comes to, and layers whose output goes nowhere.
     pub(crate) fn check_ports(&self) -> Result<()> {
         if self.inputs.is_empty() && self.outputs.is_empty() {
@@ -274,7 +281,8 @@ impl Network {
                 )));
             }
         }
-        let first = (0..self.cells.len()).find(|cell| self.inputs.is_empty() || self.enters(*cell)).unwrap_or(0);
+        let first =
+            (0..self.cells.len()).find(|cell| self.inputs.is_empty() || self.enters(*cell)).unwrap_or(0);
         // The cell whose output each cell hands on: its own, or where it has nothing, that of the one before.
         let mut made: Vec<usize> = Vec::with_capacity(self.cells.len());
         for (number, cell) in self.cells.iter().enumerate() {
@@ -327,17 +335,6 @@ impl Network {
     fn coordinates_of(&self, number: usize) -> Coordinates {
         let [_, rows, columns] = self.grid;
         [number / (rows * columns), number / columns % rows, number % columns]
-    }
-}
-
-impl Lowered {
-    /// Takes the gradients of the named outputs out of that of a whole row.
-    pub(crate) fn split_gradient(&self, network: &Network, b: &mut Builder, gradient: Value) -> Vec<Value> {
-        let places = network.output_places();
-        let total = network.output_shape().len();
-        let shapes = network.named_output_shapes();
-        let parts = places.iter().zip(shapes);
-        parts.map(|(place, shape)| slice(b, gradient, total, place, shape)).collect()
     }
 }
 

@@ -79,7 +79,9 @@ fn losses(
         ));
     }
     if config.watch.is_some() {
-        return Err(Error::Value("observe measures layers towards one output, and the network has several".into()));
+        return Err(Error::Value(
+            "observe measures layers towards one output, and the network has several".into(),
+        ));
     }
     if config.class_weight.is_some() {
         return Err(Error::Value(
