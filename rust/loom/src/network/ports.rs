@@ -3,42 +3,16 @@
 //! Several inputs travel as one row, flat one behind the other in the order in which they were named, and
 //! several outputs leave as one; so whatever feeds, keeps or shuffles rows knows of one input and one output.
 
+use super::named::{NamedInput, NamedOutput};
 use super::{Combine, Coordinates, Network};
 use crate::ops::{Concat, Slice};
 use crate::program::{Builder, Value};
 use crate::tensor::{Precision, Shape};
 use crate::{Error, Result, extents};
-use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// The most operands of one [`Concat`].
 const MOST_PARTS: usize = 8;
-
-/// An input with a name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NamedInput {
-    /// What it is called.
-    pub name: String,
-    /// Extents of one sample.
-    pub shape: Shape,
-    /// The cell it enters; the first input enters the first cell unless told otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cell: Option<Coordinates>,
-    /// What its elements, which are whole numbers, must be below; they are real numbers where none is given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub categories: Option<usize>,
-}
-
-/// What a cell hands on, as an output with a name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NamedOutput {
-    /// What it is called.
-    pub name: String,
-    /// The cell it comes from.
-    pub cell: Coordinates,
-}
 
 /// Whole numbers in rows of the input.
 pub(crate) struct IndexRange<'a> {
