@@ -62,9 +62,14 @@ LossName: TypeAlias = Literal[
 ]
 MetricName: TypeAlias = Literal[
     "accuracy",
+    "auc",
+    "f1",
+    "iou",
     "mae",
     "mse",
+    "precision",
     "r2",
+    "recall",
     "top_k",
     "top_k_accuracy",
 ]

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from loom import _native
 from loom._settings.checks import flag, real, whole
 from loom._settings.encoding import Named, NamedFamily
+from loom._settings.logits import OF_LOGITS
 from loom._settings.spellings import attribute_error
 from loom._typing import ArrayLike, LossName, Precision, RealArray
 from loom.convert import as_numpy, as_real_array
@@ -40,6 +41,7 @@ __all__ = [
     "binary_focal",
     "class_count",
     "cross_entropy",
+    "decides_at_zero",
     "expand_class_weight",
     "hinge",
     "huber",
@@ -159,6 +161,15 @@ def name_of(value: LossLike | str) -> str:
     """Returns the canonical name of a loss."""
     loss = resolve(value)
     return loss if isinstance(loss, str) else loss.kind
+
+
+def decides_at_zero(value: LossLike | str) -> bool:
+    """Whether a loss takes scores on both sides of zero, such as logits: above it they mean class 1.
+
+    Args:
+        value: A name, a loss, or its JSON form.
+    """
+    return name_of(value) in OF_LOGITS
 
 
 def is_classification(value: LossLike | str) -> bool:

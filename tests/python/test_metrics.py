@@ -7,7 +7,7 @@ import pytest
 import sklearn.metrics as reference
 
 import loom
-from loom import metrics
+from loom import metrics, nn
 
 
 @pytest.fixture(scope="module")
@@ -120,3 +120,117 @@ def test_names_callables_and_json() -> None:
 def test_what_does_not_fit_is_refused(metric, outputs, targets, error) -> None:
     with pytest.raises(error):
         metric(outputs, targets)
+
+
+AVERAGES = ["auto", "macro", "micro", "weighted"]
+COUNTED = {
+    "precision": (metrics.Precision, reference.precision_score),
+    "recall": (metrics.Recall, reference.recall_score),
+    "f1": (metrics.F1, reference.f1_score),
+}
+
+
+def kinds_of_targets(random: np.random.Generator) -> dict[str, tuple[str, np.ndarray, np.ndarray]]:
+    """Losses, outputs and targets of everything that has classes."""
+    rows = 300
+    return {
+        "classes": ("cross_entropy", random.normal(size=(rows, 5)), random.integers(0, 4, rows)),
+        "two": ("cross_entropy", random.normal(size=(rows, 2)), random.integers(0, 2, rows)),
+        "images": ("cross_entropy", random.normal(size=(6, 3, 5, 7)), random.integers(0, 3, (6, 5, 7))),
+        "words": ("cross_entropy", random.normal(size=(20, 8, 4)), random.integers(0, 4, (20, 8))),
+        "single": ("binary_cross_entropy", random.normal(size=(rows, 1)), random.integers(0, 2, (rows, 1))),
+        "focal": ("binary_focal", random.normal(size=(rows, 1)), random.integers(0, 2, (rows, 1))),
+        "margin": ("hinge", random.normal(size=(rows, 1)), random.integers(0, 2, (rows, 1)) * 2 - 1),
+        "share": ("mse", random.uniform(size=(rows, 1)), random.integers(0, 2, (rows, 1))),
+        "labels": ("binary_cross_entropy", random.normal(size=(rows, 3)), random.integers(0, 2, (rows, 3))),
+    }
+
+
+KINDS = list(kinds_of_targets(np.random.default_rng(0)))
+
+
+def decided(loss: str, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What scikit-learn compares: predictions, and what is right."""
+    threshold = 0.5 if loss == "mse" else 0.0
+    if loss == "cross_entropy":
+        return outputs.argmax(axis=1 if outputs.ndim == 4 else -1).ravel(), targets.ravel()
+    said, right = (outputs > threshold).astype(int), (targets > 0.5).astype(int)
+    return (said.ravel(), right.ravel()) if outputs.shape[1] == 1 else (said, right)
+
+
+def through_a_network(metric: object, loss: str, outputs: np.ndarray, targets: np.ndarray) -> float:
+    """What evaluation measures where a network makes these outputs."""
+    shape = outputs.shape[1:]
+    net = loom.Network(shape, grid=(1, 1), precision="float64")
+    net[0, 0].add(nn.Activation("linear"))
+    found = net.evaluate((outputs, targets), loss=loss, metrics=[metric], batch_size=7)
+    return found[metrics.name_of(metrics.resolve(metric))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", [*COUNTED, "iou"])
+def test_figures_by_class_match_scikit_learn(random: np.random.Generator, kind: str, name: str) -> None:
+    loss, outputs, targets = kinds_of_targets(random)[kind]
+    said, right = decided(loss, outputs, targets)
+    two = said.ndim == 1 and outputs.shape[-1] <= 2 and outputs.ndim == 2
+    for average in AVERAGES if name != "iou" else ["auto"]:
+        metric = COUNTED[name][0](average) if name != "iou" else metrics.IoU()
+        function = COUNTED[name][1] if name != "iou" else reference.jaccard_score
+        told = {"auto": "binary" if two else "macro"}.get(average, average)
+        expected = function(right, said, average=told, zero_division=0.0)
+        threshold = None if loss == "cross_entropy" else 0.5 if loss == "mse" else 0.0
+        assert metric(outputs, targets, threshold) == pytest.approx(expected, abs=1e-12)
+        assert through_a_network(metric, loss, outputs, targets) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["two", "single", "focal", "share"])
+def test_auc_matches_scikit_learn(random: np.random.Generator, kind: str) -> None:
+    loss, outputs, targets = kinds_of_targets(random)[kind]
+    # Many ties.
+    outputs = np.round(outputs, 1)
+    scores = outputs[:, -1] - (outputs[:, 0] if kind == "two" else 0.0)
+    expected = reference.roc_auc_score(targets.ravel(), scores)
+    assert metrics.AUC()(outputs, targets) == pytest.approx(expected, abs=1e-12)
+    assert through_a_network("auc", loss, outputs, targets) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("kind", "told"), [("classes", "5 classes"), ("labels", "3 labels")])
+def test_auc_of_more_classes_is_refused(random: np.random.Generator, kind: str, told: str) -> None:
+    loss, outputs, targets = kinds_of_targets(random)[kind]
+    with pytest.raises(loom.errors.LoomError, match=rf"auc is of .* {told}.*sklearn.roc_auc_score"):
+        through_a_network("auc", loss, outputs, targets)
+
+
+def test_auc_without_both_classes_is_nan() -> None:
+    assert np.isnan(metrics.AUC()([[0.1], [0.2]], [1, 1]))
+    assert np.isnan(metrics.AUC()([[np.nan], [0.2]], [0, 1]))
+
+
+def test_figures_by_class_are_watched_upwards_and_come_back() -> None:
+    for name in ("precision", "recall", "f1", "iou", "auc"):
+        assert metrics.resolve(metrics.resolve(name).to_config()) == metrics.resolve(name)
+    micro = loom.TrainingConfig(metrics=[metrics.F1("micro")])
+    assert loom.TrainingConfig.from_config(micro.to_config()) == micro
+    with pytest.raises(loom.errors.ConfigError, match='did you mean "macro"'):
+        metrics.F1("makro")
+    x = np.random.default_rng(1).normal(size=(64, 3))
+    y = (x.sum(axis=1) > 0).astype(int)
+    net = loom.Sequential([nn.Dense(2)], input_shape=3)
+    stopping = loom.EarlyStopping(monitor="val_f1", patience=2)
+    config = loom.TrainingConfig(
+        epochs=12,
+        loss="cross_entropy",
+        metrics=["f1"],
+        early_stopping=stopping,
+        learning_rate=0.1,
+        verbose=False,
+    )
+    result = loom.train(net, (x, y), config, validation=(x, y))
+    assert result.history["val_f1"][-1] > 0.9
+
+
+def test_accuracy_decides_where_the_loss_does(random: np.random.Generator) -> None:
+    for kind in ("single", "focal", "margin"):
+        loss, outputs, targets = kinds_of_targets(random)[kind]
+        expected = float(np.mean((outputs > 0) == (targets > 0.5)))
+        assert through_a_network("accuracy", loss, outputs, targets) == pytest.approx(expected, abs=1e-12)

@@ -11,6 +11,9 @@ from loom.metrics import is_score
 
 __all__ = ["checked", "improves", "monitored", "rises"]
 
+# How names of logs end of which more is better.
+_RISING = ("accuracy", "acc", "r2", "precision", "recall", "f1", "iou", "auc")
+
 
 def checked(where: str, monitor: object) -> str:
     """Returns the name of the log that is to be watched, if it is one."""
@@ -32,7 +35,7 @@ def monitored(where: str, monitor: str, logs: Logs | None) -> float:
 
 def rises(monitor: str) -> bool:
     """Returns whether more of a log is better, by its name."""
-    return monitor.endswith(("accuracy", "acc", "r2")) or is_score(monitor.removeprefix("val_"))
+    return monitor.endswith(_RISING) or is_score(monitor.removeprefix("val_"))
 
 
 def improves(value: float, best: float, monitor: str, mode: str, min_delta: float) -> bool:

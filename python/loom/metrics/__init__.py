@@ -1,4 +1,6 @@
-"""Metrics: accuracy, top_k_accuracy, mae, mse, r2, or any callable(outputs, targets) -> float.
+"""Metrics: accuracy, top_k_accuracy, precision, recall, f1, iou, auc, mae, mse, r2, or any callable.
+
+A callable takes outputs and targets and returns a float.
 
 Those of scikit-learn have names such as "sklearn.f1_score", or come from `sklearn`.
 Class metrics look at the class axis of the outputs, which is the last, or axis 1 for
@@ -10,18 +12,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loom._settings.spellings import attribute_error
+from loom.metrics.by_class import AUC, F1, AverageName, Counted, IoU, Precision, Recall
 from loom.metrics.own import MAE, MSE, R2, Accuracy, Metric, TopKAccuracy, correct
 from loom.metrics.resolving import MetricFunction, MetricLike, name_of, names, resolve, resolve_all
 from loom.metrics.scikit_learn import ScikitLearnMetric, is_score, sklearn
 
 __all__ = [
+    "AUC",
+    "F1",
     "MAE",
     "MSE",
     "R2",
     "Accuracy",
+    "AverageName",
+    "Counted",
+    "IoU",
     "Metric",
     "MetricFunction",
     "MetricLike",
+    "Precision",
+    "Recall",
     "ScikitLearnMetric",
     "TopKAccuracy",
     "correct",

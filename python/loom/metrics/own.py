@@ -13,7 +13,18 @@ from loom._typing import ArrayLike
 from loom.convert import as_numpy, as_real_array
 from loom.errors import DataError, ShapeError
 
-__all__ = ["FAMILY", "MAE", "MSE", "R2", "Accuracy", "Metric", "TopKAccuracy", "correct"]
+__all__ = [
+    "FAMILY",
+    "MAE",
+    "MSE",
+    "R2",
+    "Accuracy",
+    "Metric",
+    "TopKAccuracy",
+    "class_table",
+    "correct",
+    "same_values",
+]
 
 
 class Metric(Named):
@@ -49,8 +60,8 @@ class Accuracy(Metric):
     """The share of rows whose largest output is the target's class; a row that holds NaN has none.
 
     With a single output per row, the share on the target's side of a threshold:
-    in training 0 under binary_cross_entropy, whose outputs are logits, and 0.5
-    otherwise.
+    in training 0 under losses whose outputs are scores on both sides of it
+    (`losses.decides_at_zero`), and 0.5 otherwise.
     """
 
     def __call__(self, outputs: ArrayLike, targets: ArrayLike, threshold: float | None = None) -> float:
@@ -83,7 +94,7 @@ class TopKAccuracy(Metric):
 
     def __call__(self, outputs: ArrayLike, targets: ArrayLike) -> float:
         """Computes the share; a tie at the k-th place goes to the lower class."""
-        scores, classes = _classes(outputs, targets)
+        scores, classes = class_table(outputs, targets)
         mine = np.take_along_axis(scores, classes[:, None], axis=1)
         ties_before = (scores == mine) & (np.arange(scores.shape[1]) < classes[:, None])
         rank = (scores > mine).sum(axis=1) + ties_before.sum(axis=1)
@@ -97,7 +108,7 @@ class MAE(Metric):
 
     def __call__(self, outputs: ArrayLike, targets: ArrayLike) -> float:
         """Computes the mean absolute error."""
-        given, wanted = _values(outputs, targets)
+        given, wanted = same_values(outputs, targets)
         return float(np.mean(np.abs(given - wanted)))
 
 
@@ -108,7 +119,7 @@ class MSE(Metric):
 
     def __call__(self, outputs: ArrayLike, targets: ArrayLike) -> float:
         """Computes the mean squared error."""
-        given, wanted = _values(outputs, targets)
+        given, wanted = same_values(outputs, targets)
         return float(np.mean((given - wanted) ** 2))
 
 
@@ -123,7 +134,7 @@ class R2(Metric):
 
     def __call__(self, outputs: ArrayLike, targets: ArrayLike) -> float:
         """Computes the coefficient of determination."""
-        given, wanted = _values(outputs, targets)
+        given, wanted = same_values(outputs, targets)
         with np.errstate(divide="ignore", invalid="ignore"):
             return float(1.0 - np.sum((wanted - given) ** 2) / np.sum((wanted - wanted.mean()) ** 2))
 
@@ -144,13 +155,23 @@ def correct(outputs: ArrayLike, targets: ArrayLike, threshold: float | None = No
         DataError: There are no rows, or a target is no class of the outputs.
     """
     if threshold is not None:
-        given, wanted = _values(outputs, targets)
+        given, wanted = same_values(outputs, targets)
         return np.asarray(((given > threshold) == (wanted > 0.5)) & ~np.isnan(given)).reshape(-1)
-    scores, classes = _classes(outputs, targets)
+    scores, classes = class_table(outputs, targets)
     return np.asarray((scores.argmax(axis=1) == classes) & ~np.isnan(scores).any(axis=1))
 
 
-def _values(outputs: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def same_values(outputs: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns outputs and targets of one shape, as float64.
+
+    Args:
+        outputs: (rows, ...) what the network gave.
+        targets: Numbers of the same shape, or without a last axis of one.
+
+    Raises:
+        ShapeError: They do not fit together.
+        DataError: There are no rows.
+    """
     given = as_real_array(outputs, "float64", what="outputs").astype(np.float64, copy=False)
     wanted = as_real_array(targets, "float64", what="targets").astype(np.float64, copy=False)
     if given.ndim == wanted.ndim + 1 and given.shape[-1] == 1:
@@ -162,8 +183,17 @@ def _values(outputs: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.float64]
     return given, wanted
 
 
-def _classes(outputs: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Lays outputs out as (rows, classes) and targets as (rows,) class indices."""
+def class_table(outputs: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Lays outputs out as (rows, classes) and targets as (rows,) class indices.
+
+    Args:
+        outputs: (rows, classes), (rows, ..., classes) or (rows, classes, height, width).
+        targets: Class indices, one-hot rows or soft rows.
+
+    Raises:
+        ShapeError: They do not fit together, or there is one class only.
+        DataError: A target is no class of the outputs.
+    """
     scores = as_real_array(outputs, "float64", what="outputs").astype(np.float64, copy=False)
     wanted = as_numpy(targets, what="targets")
     if scores.ndim < 2 or scores.size == 0:
@@ -171,7 +201,7 @@ def _classes(outputs: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.float64
     axis = 1 if scores.ndim == 4 else scores.ndim - 1
     if scores.shape[axis] == 1:
         raise ShapeError(
-            "accuracy of a single output needs a threshold: threshold=0.0 for logits, "
+            "a metric of classes of a single output needs a threshold: threshold=0.0 for logits, "
             "threshold=0.5 for probabilities"
         )
     per_row = scores.shape[:axis] + scores.shape[axis + 1 :]

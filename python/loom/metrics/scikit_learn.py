@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._settings.encoding import Named, encode
+from loom._settings.logits import OF_LOGITS
 from loom._settings.suggestions import shown, unknown
 from loom._typing import JSON, ArrayLike
 from loom.convert import as_numpy, as_real_array
@@ -138,9 +139,9 @@ class ScikitLearnMetric(Named):
         the threshold: 0 where it is a logit, else 0.5. Those of probabilities get the softmax, or for
         single outputs the logistic function, of logits, and probabilities as they are; outputs are
         probabilities if all of them can be (see `ClassificationReport.of`), but single ones never under
-        the loss binary_cross_entropy, whose outputs are logits. Where each output is a label of its own,
+        losses whose outputs are logits (`losses.decides_at_zero`). Where each output is a label of its own,
         that is where targets of the outputs' shape hold zeros and ones that do not sum to 1 in every row, or
-        under binary_cross_entropy, each is decided by itself.
+        under such a loss, each is decided by itself.
 
         Beyond two classes, `average` is "macro" and `multi_class` "ovr" where they are not given.
 
@@ -204,7 +205,7 @@ class ScikitLearnMetric(Named):
             return self._of_labels(outputs, targets)
         table = class_table(outputs, targets, what=("outputs", "targets"))
         single = table.scores.shape[1] == 1
-        logits = True if single and self.loss == "binary_cross_entropy" else None
+        logits = True if single and self._takes_logits() else None
         found = decide(table.scores, logits, what="outputs")
         classes = found.probabilities.shape[1]
         known = {"labels": list(range(classes))}
@@ -227,12 +228,16 @@ class ScikitLearnMetric(Named):
             return table.labels, likely[:, 1], options
         return table.labels, likely, options or {"multi_class": "ovr", **known}
 
+    def _takes_logits(self) -> bool:
+        """Whether outputs are scores on both sides of zero."""
+        return self.loss in OF_LOGITS
+
     def _has_labels(self, outputs: NDArray[np.float64], targets: NDArray[Any]) -> bool:
         """Whether each output is a label of its own, of which several can be right."""
         if outputs.shape != targets.shape or outputs.ndim != 2 or outputs.shape[1] == 1:
             return False
-        if self.loss in ("binary_cross_entropy", "cross_entropy", "nll"):
-            return self.loss == "binary_cross_entropy"
+        if self._takes_logits() or self.loss in ("cross_entropy", "nll"):
+            return self._takes_logits()
         return bool(np.isin(targets, (0, 1)).all() and (targets.sum(axis=1) != 1).any())
 
     def _of_labels(
@@ -244,7 +249,7 @@ class ScikitLearnMetric(Named):
         if wants == "margins" or (wants == "probabilities" and self.function != "roc_auc_score"):
             raise DataError(f"{self.function} is of one class in each row, not of several labels at once")
         right = (targets > 0.5).astype(np.int64)
-        logits = self.loss == "binary_cross_entropy" or outputs.min() < 0.0 or outputs.max() > 1.0
+        logits = self._takes_logits() or outputs.min() < 0.0 or outputs.max() > 1.0
         if wants == "classes":
             answers = (outputs > (0.0 if logits else 0.5)).astype(np.int64)
             return right, answers, {"average": "macro"} if self.function in _AVERAGED else {}

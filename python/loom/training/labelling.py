@@ -26,6 +26,9 @@ SourceT = TypeVar("SourceT", bound=Source)
 
 __all__ = ["as_known", "indexed", "learn_classes", "takes_labels", "with_indices"]
 
+# Losses of single outputs whose targets are 0 and 1.
+_BINARY = ("binary_cross_entropy", "binary_focal")
+
 
 def as_known(engine: Engine, data: Data, config: TrainingConfig | None, *, learns: bool = False) -> Data:
     """Returns data in a form that `as_source` takes: frames by the network's encoder, data sets as batches.
@@ -80,7 +83,7 @@ def takes_labels(config: TrainingConfig, output_shape: tuple[int, ...]) -> bool:
 
 
 def _is_binary(config: TrainingConfig, output_shape: tuple[int, ...]) -> bool:
-    return output_shape == (1,) and losses.name_of(config.loss) == "binary_cross_entropy"
+    return output_shape == (1,) and losses.name_of(config.loss) in _BINARY
 
 
 def learn_classes(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:
@@ -130,7 +133,7 @@ def learn_classes(engine: Engine, config: TrainingConfig, data: Data) -> Trainin
 def _may_have_labels(config: TrainingConfig) -> bool:
     if isinstance(config.loss, Mapping):
         return False
-    return losses.is_classification(config.loss) or losses.name_of(config.loss) == "binary_cross_entropy"
+    return losses.is_classification(config.loss) or losses.name_of(config.loss) in _BINARY
 
 
 def _unequal(names: list[str], outputs: int) -> str:

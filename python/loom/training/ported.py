@@ -83,6 +83,7 @@ class _OfOutput:
         before = list(shapes)[: list(shapes).index(output)]
         start = sum(int(np.prod(shapes[name])) for name in before)
         self._shape = shapes[output]
+        self._classes = losses.class_count(self._shape)
         self._columns = slice(start, start + int(np.prod(self._shape)))
         self._loss = loss
         self.__name__ = f"{output}_{name}"
@@ -122,9 +123,11 @@ class _MetricOfOutput(_OfOutput):
         given, wanted = self._part(outputs), self._part(targets)
         if losses.is_classification(self._loss) and bool(np.isin(wanted, (0.0, 1.0)).all()):
             wanted = wanted.argmax(axis=1 if wanted.ndim == 4 else -1)
-        if isinstance(self._metric, metrics.Accuracy) and self._shape == (1,):
-            logits = losses.name_of(self._loss) == "binary_cross_entropy"
-            return self._metric(given, wanted, threshold=0.0 if logits else 0.5)
+        zero, several = losses.decides_at_zero(self._loss), self._classes > 1
+        if isinstance(self._metric, metrics.Accuracy) and not several:
+            return self._metric(given, wanted, threshold=0.0 if zero else 0.5)
+        if isinstance(self._metric, metrics.Counted) and (zero or not several):
+            return self._metric(given, wanted, threshold=0.0 if zero else 0.5)
         return float(self._metric(given, wanted))
 
 

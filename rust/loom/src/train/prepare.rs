@@ -113,7 +113,9 @@ pub fn check_examples(network: &Network, config: &TrainingConfig, examples: &Exa
 /// [`Error::Value`] for a metric that cannot be of such outputs.
 pub(super) fn class_axis(output: &Shape, config: &TrainingConfig) -> Result<ClassAxis> {
     let (_, classes, inner) = class_extents(output);
-    config.metrics.iter().try_for_each(|metric| metric.check(classes))?;
-    let threshold = if config.loss.0.decides_at_zero() { 0.0 } else { 0.5 };
-    Ok(ClassAxis { classes, inner, threshold })
+    let zero = config.loss.0.decides_at_zero();
+    let axis =
+        ClassAxis { classes, inner, threshold: if zero { 0.0 } else { 0.5 }, labels: zero && classes > 1 };
+    config.metrics.iter().try_for_each(|metric| metric.check(axis))?;
+    Ok(axis)
 }

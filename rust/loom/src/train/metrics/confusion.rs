@@ -6,8 +6,10 @@ use std::str::FromStr;
 /// How figures by class become one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Average {
-    /// The mean over the classes that occur, in targets or predictions. For a single output the figure of class 1.
+    /// The figure of class 1 where there are two classes, else [`Average::Macro`].
     #[default]
+    Auto,
+    /// The mean over the classes that occur, in targets or predictions; over all where each is a label of its own.
     Macro,
     /// Hits and misses of all classes together.
     Micro,
@@ -19,6 +21,7 @@ impl Average {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
+            Average::Auto => "auto",
             Average::Macro => "macro",
             Average::Micro => "micro",
             Average::Weighted => "weighted",
@@ -30,10 +33,10 @@ impl FromStr for Average {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        [Average::Macro, Average::Micro, Average::Weighted]
-            .into_iter()
+        let all = [Average::Auto, Average::Macro, Average::Micro, Average::Weighted];
+        all.into_iter()
             .find(|average| average.name() == text)
-            .ok_or_else(|| crate::error::unknown("average", text, ["macro", "micro", "weighted"]))
+            .ok_or_else(|| crate::error::unknown("average", text, all.map(Average::name)))
     }
 }
 
@@ -76,15 +79,14 @@ impl Counts {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Confusion {
     classes: Vec<Counts>,
-    /// Whether the outputs are single, and class 1 is what is looked for.
-    single: bool,
+    /// Whether each class is a label of its own, of which several can be right.
+    labels: bool,
 }
 
 impl Confusion {
-    /// Counts one prediction; none where outputs are not numbers.
-    pub(super) fn add(&mut self, predicted: Option<usize>, wanted: usize, outputs: usize) {
-        self.single = outputs == 1;
-        let most = outputs.max(2).max(wanted + 1);
+    /// Counts the one class of `classes` that was predicted; none where outputs are not numbers.
+    pub(super) fn add(&mut self, predicted: Option<usize>, wanted: usize, classes: usize) {
+        let most = classes.max(wanted + 1);
         if self.classes.len() < most {
             self.classes.resize(most, Counts::default());
         }
@@ -95,20 +97,31 @@ impl Confusion {
         }
     }
 
+    /// Counts what is said of one of `classes` labels.
+    pub(super) fn add_label(&mut self, label: usize, predicted: bool, wanted: bool, classes: usize) {
+        self.labels = true;
+        self.classes.resize(classes, Counts::default());
+        let counts = &mut self.classes[label];
+        counts.predicted += f64::from(u8::from(predicted));
+        counts.wanted += f64::from(u8::from(wanted));
+        counts.right += f64::from(u8::from(predicted && wanted));
+    }
+
     /// The figure over everything counted; NaN before anything was.
     pub(super) fn value(&self, share: Share, average: Average) -> f64 {
         if self.classes.is_empty() {
             return f64::NAN;
         }
-        if self.single && average == Average::Macro {
-            return self.classes[1].share(share);
-        }
         let weighed = |weight: &dyn Fn(&Counts) -> f64| {
             let total: f64 = self.classes.iter().map(weight).sum();
-            self.classes.iter().map(|class| weight(class) * class.share(share)).sum::<f64>() / total
+            let sum: f64 = self.classes.iter().map(|class| weight(class) * class.share(share)).sum();
+            if total == 0.0 { 0.0 } else { sum / total }
         };
         match average {
-            Average::Macro => weighed(&|class| f64::from(u8::from(class.wanted + class.predicted > 0.0))),
+            Average::Auto if self.classes.len() == 2 && !self.labels => self.classes[1].share(share),
+            Average::Auto | Average::Macro => {
+                weighed(&|class| f64::from(u8::from(self.labels || class.wanted + class.predicted > 0.0)))
+            }
             Average::Weighted => weighed(&|class| class.wanted),
             Average::Micro => {
                 let sum = |of: &dyn Fn(&Counts) -> f64| self.classes.iter().map(of).sum();

@@ -33,7 +33,7 @@ pub enum Metric {
     Recall(Average),
     /// The harmonic mean of precision and recall.
     F1(Average),
-    /// The mean over classes of intersection over union (Jaccard).
+    /// Intersection over union (Jaccard): of class 1 where there are two, else the mean over classes.
     MeanIntersection,
     /// The area under the receiver operating characteristic, of a single output or of two classes.
     RocArea,
@@ -95,23 +95,25 @@ impl Metric {
             Metric::Precision(average) => Some((Share::Precision, average)),
             Metric::Recall(average) => Some((Share::Recall, average)),
             Metric::F1(average) => Some((Share::F1, average)),
-            Metric::MeanIntersection => Some((Share::Union, Average::Macro)),
+            Metric::MeanIntersection => Some((Share::Union, Average::Auto)),
             _ => None,
         }
     }
 
-    /// Refuses a metric that cannot be of outputs with so many classes.
+    /// Refuses a metric that cannot be of such outputs.
     ///
     /// # Errors
     /// [`Error::Value`] saying what to use.
-    pub(crate) fn check(self, classes: usize) -> Result<()> {
-        match self {
-            Metric::RocArea if classes > 2 => Err(Error::Value(format!(
-                "auc is of a single output or of two classes, and there are {classes}; use \"sklearn.roc_auc_score\" \
-                 with its own average"
-            ))),
-            _ => Ok(()),
+    pub(crate) fn check(self, axis: ClassAxis) -> Result<()> {
+        let ClassAxis { classes, labels, .. } = axis;
+        if self != Metric::RocArea || classes == 1 || (classes == 2 && !labels) {
+            return Ok(());
         }
+        let what = if labels { "labels" } else { "classes" };
+        Err(Error::Value(format!(
+            "auc is of a single output or of two classes, and there are {classes} {what}; use \
+             \"sklearn.roc_auc_score\", which averages over them"
+        )))
     }
 
     fn from_json(value: &Value) -> Result<Self> {
@@ -179,6 +181,8 @@ pub struct ClassAxis {
     pub inner: usize,
     /// Single outputs above this count as class 1: 0 for logits, 0.5 otherwise.
     pub threshold: f64,
+    /// Whether each of several classes is a label of its own, of which several can be right.
+    pub labels: bool,
 }
 
 /// A place in a batch of outputs that has a class of its own: its number, and where its first class is.
@@ -299,6 +303,14 @@ impl MetricState {
     }
 
     fn add_predictions<T: Real>(&mut self, output: &[T], truth: Truth<'_, T>, axis: ClassAxis) {
+        if let (true, Truth::Real(targets)) = (axis.labels, truth) {
+            for (at, (given, wanted)) in output.iter().zip(targets).enumerate() {
+                let label = at / axis.inner % axis.classes;
+                let predicted = given.to_f64() > axis.threshold;
+                self.confusion.add_label(label, predicted, wanted.to_f64() > 0.5, axis.classes);
+            }
+            return;
+        }
         for place in axis.places(output.len()) {
             let score = |class: usize| output[place.base + class * axis.inner];
             let predicted = if (0..axis.classes).any(|class| score(class).to_f64().is_nan()) {
@@ -308,7 +320,7 @@ impl MetricState {
             } else {
                 Some(largest(score, axis.classes))
             };
-            self.confusion.add(predicted, axis.target(truth, place), axis.classes);
+            self.confusion.add(predicted, axis.target(truth, place), axis.classes.max(2));
         }
     }
 
