@@ -9,7 +9,15 @@ from typing import Any, cast
 from loom import activations, initializers, losses, optimizers, schedules
 from loom._settings.checks import choice, noted
 from loom._settings.encoding import Named, encode
-from loom.architecture import CellConfig, LayerSettings, LinkConfig, NetworkConfig, ParameterSettings
+from loom.architecture import (
+    CellConfig,
+    InputConfig,
+    LayerSettings,
+    LinkConfig,
+    NetworkConfig,
+    OutputConfig,
+    ParameterSettings,
+)
 from loom.callbacks import EarlyStopping
 from loom.catalogue import dtypes
 from loom.diagnosis.names import ALL, SEVERITIES
@@ -36,9 +44,11 @@ _ROOTS = {
 _PLAIN = (
     CellConfig,
     EarlyStopping,
+    InputConfig,
     LayerSettings,
     LinkConfig,
     NetworkConfig,
+    OutputConfig,
     ParameterSettings,
     TrainingConfig,
     TweenConfig,
@@ -48,6 +58,7 @@ _PROBES: dict[type, dict[str, Any]] = {
     CellConfig: {"at": (0, 0, 0)},
     LayerSettings: {"at": (0, 0, 0, 0)},
     LinkConfig: {"source": (0, 0, 0), "target": (0, 0, 0), "combine": "concat"},
+    OutputConfig: {"cell": (0, 0, 0)},
     schedules.Epochs: {"schedule": "constant"},
     LongRopeRule: {"original_length": 2, "factors": (1.0,)},
 }
@@ -171,6 +182,11 @@ def _whole(least: int = 0, most: int = 2**64 - 1) -> Schema:
     return _limited("integer", {"least": least, "most": most})
 
 
+def _by_output(of: Schema) -> Schema:
+    """Returns the schema of settings that each named output has of its own."""
+    return {"type": "object", "additionalProperties": of}
+
+
 def _row(of: Schema, least: int = 0, most: int | None = None) -> Schema:
     return {"type": "array", "items": of, "minItems": least, **({} if most is None else {"maxItems": most})}
 
@@ -238,6 +254,12 @@ def _special(cls: type, field: dataclasses.Field[Any]) -> Schema:
         "target": _row(_whole(), 3, 3),
         "layers": _row(_ref("layer")),
         "input_shape": {"anyOf": [_whole(1), _row(_whole(1), 1)]},
+        "inputs": _row(_ref("InputConfig")),
+        "outputs": _row(_ref("OutputConfig")),
+        "name": {"type": "string", "minLength": 1},
+        "shape": {"anyOf": [_whole(1), _row(_whole(1), 1)]},
+        "cell": _row(_whole(), 3, 3) if cls is OutputConfig else _nullable(_row(_whole(), 3, 3)),
+        "categories": _nullable(_whole(1)),
         "grid": _row(_whole(1), 2, 3),
         "cells": _row(_ref("CellConfig")),
         "settings": _row(_ref("LayerSettings")),
@@ -254,8 +276,9 @@ def _special(cls: type, field: dataclasses.Field[Any]) -> Schema:
         "feedback_optimizer": _ref("optimizer"),
         "schedule": _ref("schedule"),
         "then": _ref("schedule"),
-        "loss": {"anyOf": [{"const": losses.AUTO}, _ref("loss")]},
-        "metrics": _row(_ref("metric")),
+        "loss": {"anyOf": [{"const": losses.AUTO}, _ref("loss"), _by_output(_ref("loss"))]},
+        "loss_weights": _nullable(_by_output({"type": "number", "minimum": 0})),
+        "metrics": {"anyOf": [_row(_ref("metric")), _by_output(_row(_ref("metric")))]},
         "early_stopping": _nullable(_ref("EarlyStopping")),
         "ignore_findings": _row({"enum": [*SEVERITIES, ALL]}),
         "class_weight": _nullable(
@@ -333,4 +356,9 @@ _OTHER: dict[str, Schema] = {
     "leaves": {"anyOf": [_whole(1), _row(_whole(1), 1)]},
     "name": {"type": "string"},
     "settings": {"type": "object"},
+    "expression": {"type": "string"},
+    # Of expressions; each of a list.
+    "parameters": _object(
+        {"name": {"type": "string"}, "shape": _row(_whole(1)), "initial": {"type": "number"}}, ["name"]
+    ),
 }
