@@ -86,6 +86,7 @@ impl Gpu {
         let checked = std::env::var("LOOM_GPU_CHECKED").is_ok_and(|value| value == "1");
         Ok(Self {
             pipelines: Pipelines::new(&device, checked),
+            waiting: Waiting::new(description.software)?,
             adapter: description,
             device,
             queue,
@@ -94,7 +95,6 @@ impl Gpu {
             lost,
             allocated: Arc::default(),
             faults: Faults::default(),
-            waiting: Waiting::new()?,
             cut: AtomicBool::new(false),
             generation: generation(),
             timing: Mutex::default(),

@@ -7,7 +7,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long a device may take over one submit unless `LOOM_GPU_TIMEOUT` says otherwise.
+/// How long a device may take over one submit unless `LOOM_GPU_TIMEOUT` says otherwise. One in software shares the
+/// processors with everything else on the machine, and may take as long as these are busy.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// What a device was last given to do.
@@ -39,14 +40,14 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// With the limit that the environment says.
+    /// With the limit that the environment says, or what a device has that is software or not.
     ///
     /// # Errors
     /// [`Error::Value`] where that is no time.
-    pub(super) fn new() -> Result<Self> {
+    pub(super) fn new(software: bool) -> Result<Self> {
         let limit = match std::env::var("LOOM_GPU_TIMEOUT") {
             Ok(text) => seconds(&text)?,
-            Err(_) => Some(LIMIT),
+            Err(_) => (!software).then_some(LIMIT),
         };
         Ok(Self { limit: Mutex::new(limit), outstanding: Mutex::default(), newest: Mutex::default() })
     }
