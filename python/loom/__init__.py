@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from loom.device import reset_frame_statistics as reset_frame_statistics
     from loom.device import time_frames as time_frames
     from loom.diagnosis import DoctorWarning as DoctorWarning
+    from loom.gradient_check import check_gradients as check_gradients
     from loom.introspection import describe as describe
     from loom.introspection import has_method as has_method
     from loom.introspection import signature as signature

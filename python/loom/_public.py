@@ -28,6 +28,7 @@ HOMES = {
             "InvalidValueError LoomError MissingExtraError NonFiniteError OutOfMemoryError "
             "SerializationError ShapeError StateError"
         ),
+        "loom.gradient_check": "check_gradients",
         "loom.introspection": "describe has_method signature",
         "loom.measuring": "BottleneckWarning MeasureHistory Measures Observe",
         "loom.measuring.report": "LayerReport TweenReport",

@@ -53,6 +53,7 @@ LossName: TypeAlias = Literal[
     "hinge",
     "huber",
     "log_cosh",
+    "mean_output",
     "mae",
     "mse",
     "nll",

@@ -36,8 +36,8 @@ def as_numpy(x: ArrayLike, *, what: str = "input") -> NDArray[Any]:
         return x
     if isinstance(x, Mapping):
         raise DTypeError(
-            f"{what}: expected one array, got a dictionary; train, fit, evaluate, predict, forward and "
-            "backward take arrays by name, where the network has inputs or outputs with names"
+            f"{what}: expected real numbers, got dtype object from dict; train, fit, evaluate, predict, "
+            "forward and backward take arrays by name where the network has inputs or outputs with names"
         )
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise DTypeError(f"{what}: masked arrays are not supported; fill or drop the masked entries first")

@@ -27,6 +27,7 @@ from loom.metrics.scikit_learn import PREFIX, functions
 from loom.nn._layer import FAMILY
 from loom.nn._schema import Setting
 from loom.nn._schema import schema as settings_of_layers
+from loom.nn.function import Function
 from loom.nn.rotary import RULES, LongRopeRule, Rotary
 from loom.training.config import TrainingConfig
 from loom.tweening.config import TweenConfig
@@ -295,6 +296,7 @@ def _special(cls: type, field: dataclasses.Field[Any]) -> Schema:
         ),
         "device": {"type": "string", "pattern": "^(auto|cpu|gpu(:[0-9]{1,9})?)$"},
         "monitor": {"type": "string"},
+        "expression": {"type": "string"},
     }
     return known[field.name]
 
@@ -303,6 +305,11 @@ def _special(cls: type, field: dataclasses.Field[Any]) -> Schema:
 
 
 def _layer(kind: str, settings: list[Setting]) -> Schema:
+    if kind == Function.kind:
+        # What its settings are its own class says.
+        line, _ = documented(Function)
+        properties = {"name": _OTHER["name"], "settings": _OTHER["settings"]}
+        return _tagged(kind, _object(properties, ["name"], line))
     return _tagged(kind, _settings(FAMILY.kinds[kind], settings))
 
 

@@ -8,12 +8,11 @@ from loom._typing import ArrayLike
 from loom.data import TrainingBatch
 from loom.engine import engine_of
 from loom.errors import DataError
-from loom.losses import AUTO
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe
 from loom.network import Network
 from loom.schedules import require_known_epochs
-from loom.training.automatic import settled_by_target
+from loom.training.automatic import is_open, settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Form
 from loom.training.record import record_of
@@ -66,7 +65,7 @@ class Trainer:
         engine.check_idle("a trainer")
         engine.place_for_training(self.config.device)
         self._observe = resolve_observe(observe)
-        if self.config.loss != AUTO:
+        if not is_open(self.config):
             self._follow(self.config)
         self._total = 1 if total_steps is None else whole("Trainer", "total_steps", total_steps, least=1)
         self._resume = flag("Trainer", "resume", resume)
@@ -101,7 +100,7 @@ class Trainer:
         """
         engine = engine_of(self.network)
         engine.check_idle("a step")
-        if self.config.loss == AUTO:
+        if is_open(self.config):
             self._follow(settled_by_target(engine, self.config, y))
         examples = self._form.examples(TrainingBatch(x, y, weight))
         classes = examples[1].dtype.kind == "i"

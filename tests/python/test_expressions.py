@@ -294,7 +294,7 @@ def test_arrays_that_do_not_broadcast_are_refused() -> None:
         ((3, 1, 5), "swap axes"),
     ]:
         with pytest.raises(loom.ShapeError, match=message):
-            loom.Sequential([nn.Expr("a * x", a=shape)], input_shape=(3, 2, 5))
+            loom.Sequential([nn.Expr("a * x", a=shape)], input_shape=(3, 2, 5)).build()
 
 
 def test_its_configuration_goes_through_json() -> None:

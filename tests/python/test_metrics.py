@@ -97,7 +97,9 @@ def test_names_callables_and_json() -> None:
     def worst(outputs: np.ndarray, targets: np.ndarray) -> float:
         return float(np.abs(outputs - targets).max())
 
-    assert metrics.names() == sorted("accuracy auc f1 iou mae mse precision r2 recall top_k_accuracy".split())
+    assert metrics.names() == sorted(
+        ["accuracy", "auc", "f1", "iou", "mae", "mse", "precision", "r2", "recall", "top_k_accuracy"]
+    )
     assert metrics.resolve("mae") == metrics.MAE()
     assert metrics.MAE().to_config() == "mae"
     assert metrics.resolve({"top_k_accuracy": {"k": 2}}) == metrics.TopKAccuracy(2)

@@ -103,7 +103,6 @@ _NAMES = {
     "top_k_categorical_accuracy": "top_k_accuracy",
     "r2_score": "r2",
     "f1score": "f1",
-    "f1_score": "f1",
     "fscore": "f1",
     "meaniou": "iou",
     "mean_iou": "iou",

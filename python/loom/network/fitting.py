@@ -175,7 +175,11 @@ def fit(  # type: ignore[misc]
 
 def _is_array(value: object) -> bool:
     """Whether something is an array, numbers in a list, or arrays by name."""
-    if isinstance(value, (list, tuple, range, Mapping)):
+    if isinstance(value, Mapping):
+        named = all(isinstance(name, str) for name in value)
+    else:
+        named = isinstance(value, (list, tuple, range))
+    if named:
         return True
     if hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
         return True

@@ -22,6 +22,7 @@ from loom.nn.dense import Dense
 from loom.nn.embedding import Embedding, PositionalEmbedding, SinusoidalPositions, TiedHead
 from loom.nn.expression import Expr
 from loom.nn.feed_forward import GeGLU, MixtureOfExperts, SwiGLU
+from loom.nn.function import Function, FunctionContext
 from loom.nn.normalization import BatchNorm, GroupNorm, L2Norm, LayerNorm, RMSNorm
 from loom.nn.padding import ZeroPadding1D, ZeroPadding2D, ZeroPadding3D
 from loom.nn.pooling import (
@@ -81,6 +82,8 @@ __all__ = [
     "Entmax",
     "Expr",
     "Flatten",
+    "Function",
+    "FunctionContext",
     "GeGLU",
     "GlobalAvgPool1D",
     "GlobalAvgPool2D",

@@ -30,7 +30,7 @@ from loom.losses import name_of as loss_name
 from loom.measuring import BottleneckWarning, Measures, Observe
 from loom.measuring.report import bottleneck_message, report
 from loom.measuring.settings import watch_settings
-from loom.training.automatic import settled, settled_by_target
+from loom.training.automatic import is_open, settled, settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.course import Course
 from loom.training.evaluation import Evaluation, in_order
@@ -190,7 +190,7 @@ class _Run:
         self.config = config
         self.interrupts = interrupts
         self.observe, self.tween = observe, tween
-        if config.loss != AUTO:
+        if not is_open(config):
             self._follow(config)
         self.measures = Measures(network)
         self.watched = observe is not None or tween is not None
@@ -255,7 +255,7 @@ class _Run:
 
     def _form_of(self, first: TrainingBatch) -> Form:
         """Returns what examples look like; chooses the loss by the first of them where it is open."""
-        if self.config.loss == AUTO:
+        if is_open(self.config):
             self._follow(settled_by_target(self.engine, self.config, first.target))
         return self.form
 

@@ -55,6 +55,12 @@ def settled_outputs(engine: Engine, config: TrainingConfig) -> TrainingConfig:
             for name in mapping:
                 if name not in names:
                     raise unknown(f"{what}: output", name, names)
+    for name, loss in chosen.items():
+        if losses.is_own(loss):
+            raise ConfigError(
+                f'loss: output "{name}" takes a loss by name; one of your own is of a network with a single '
+                "output"
+            )
     missing = [name for name in names if name not in chosen]
     if missing:
         raise ConfigError(f'loss: output "{missing[0]}" has none; give one for each of {", ".join(names)}')

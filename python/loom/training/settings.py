@@ -47,6 +47,14 @@ def engine_config(
         # Metrics by output are functions, which the engine does not know.
         loss_weights, smoothing = config.loss_weights or {}, config.label_smoothing
         config = replace(config, loss="mse", loss_weights=None, label_smoothing=0.0)
+    own: dict[str, object] | None = None
+    if isinstance(config.loss, losses.Expr):
+        own = {"expression": config.loss.expression}
+    elif isinstance(config.loss, losses.OwnLoss):
+        own = {"provided": config.loss.number}
+    if own is not None:
+        # What targets are like.
+        config = replace(config, loss="nll" if losses.is_classification(config.loss) else "mse")
     known = [metric for metric in config.metrics if isinstance(metric, metrics.Metric)]
     encoded = replace(config, metrics=known, class_weight=None, early_stopping=None).to_config()
     elsewhere = {"device", "verbose", "early_stopping", "validation_frequency", "ignore_findings"}
@@ -63,6 +71,8 @@ def engine_config(
             {"loss": encode(loss), "weight": loss_weights.get(name, 1.0)} for name, loss in by_output.items()
         ]
         engine["label_smoothing"] = smoothing
+    if own is not None:
+        engine["own_loss"] = own
     if observe is not None:
         engine["watch"] = watch_settings(observe)
     if tween is not None:

@@ -7,8 +7,10 @@ mod device;
 mod error;
 mod figures;
 mod forks;
+mod function;
 mod mesh;
 mod network;
+mod own_loss;
 mod session;
 mod shared;
 mod surgery;
@@ -123,6 +125,12 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::error::note_panics();
+        // Once in a process, whichever interpreter comes first.
+        if !loom::layers::kinds().contains(&super::function::KIND) {
+            let made_known = loom::layers::register::<super::function::Function>(super::function::KIND);
+            made_known.map_err(super::error::exception)?;
+        }
+        loom::train::provide_losses(super::own_loss::provided);
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

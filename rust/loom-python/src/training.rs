@@ -309,6 +309,16 @@ pub fn loss_and_gradient(
     label_smoothing: f64,
     class_weight: Option<Vec<f64>>,
 ) -> PyResult<(f64, Py<PyAny>)> {
+    if let Ok(engine::OwnLossConfig::Expression(text)) = from_json(loss) {
+        let output = crate::arrays::RealArray::borrow(output)?;
+        let target = crate::arrays::TargetArray::borrow(target)?;
+        let (output, target) = (output.view()?, target.view()?);
+        let made = detached(py, move || {
+            engine::expression_loss_and_gradient(&text, output, &target, weight.as_deref())
+        });
+        let (value, gradient) = made?;
+        return Ok((value, to_numpy(py, gradient)?));
+    }
     let loss: engine::LossConfig = from_json(loss)?;
     let output = crate::arrays::RealArray::borrow(output)?;
     let target = crate::arrays::TargetArray::borrow(target)?;

@@ -3,18 +3,33 @@
 use super::Gpu;
 use super::device::binding;
 use super::pipeline::Pipeline;
-use crate::shader::{Allocation, Bind, Recorded};
+use crate::shader::{Allocation, Bind, HostCall, Operand, Recorded};
 use crate::{Error, Result};
 use std::sync::Arc;
 
-/// A kernel with its operands and extents, ready to be replayed.
+/// A kernel with its operands bound.
 #[derive(Clone, Debug)]
-pub(super) struct Dispatch {
+pub(super) struct Bound {
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) bindings: wgpu::BindGroup,
     /// The first is the step's number, filled in when it is replayed.
     pub(super) constants: Vec<u32>,
     pub(super) groups: [u32; 2],
+}
+
+/// Who computes.
+#[derive(Clone, Debug)]
+pub(super) enum Work {
+    /// The device.
+    Kernel(Bound),
+    /// The host.
+    Host(HostCall),
+}
+
+/// What happens in a frame, with its operands and extents, ready to be replayed.
+#[derive(Clone, Debug)]
+pub(super) struct Dispatch {
+    pub(super) work: Work,
     /// Which step of the frame it belongs to, counted from the one it is replayed with.
     pub(super) ahead: u32,
     /// The operands' memory, and whether it is written.
@@ -24,6 +39,16 @@ pub(super) struct Dispatch {
 impl Dispatch {
     /// What was recorded, bound to its operands; `ahead` of the step that it is replayed with.
     fn new(gpu: &Gpu, recorded: Recorded, ahead: u32) -> Self {
+        let recorded = match recorded {
+            Recorded::Kernel(call) => call,
+            Recorded::Host(call) => {
+                let memory = |operands: &[Operand], written: bool| -> Vec<(Allocation, bool)> {
+                    operands.iter().map(|operand| (operand.allocation().clone(), written)).collect()
+                };
+                let memory = [memory(&call.reads, false), memory(&call.writes, true)].concat();
+                return Self { work: Work::Host(call), ahead, memory };
+            }
+        };
         let pattern = recorded.operands.iter().map(|bind| matches!(bind, Bind::Write(_))).collect();
         let pipeline = gpu.pipelines.of(&gpu.device, &recorded.kernel, pattern);
         let mut memory = Vec::with_capacity(recorded.operands.len());
@@ -39,7 +64,8 @@ impl Dispatch {
             entries: &entries,
         });
         let constants = std::iter::once(0).chain(recorded.constants).collect();
-        Self { pipeline, bindings, constants, groups: recorded.groups, ahead, memory }
+        let groups = recorded.groups;
+        Self { work: Work::Kernel(Bound { pipeline, bindings, constants, groups }), ahead, memory }
     }
 
     /// All that was recorded, bound to its operands; `ahead` of the step that it is replayed with.
@@ -61,9 +87,11 @@ pub(super) fn schedule(dispatches: impl IntoIterator<Item = Dispatch>) -> Vec<Di
         write: usize,
     }
     let mut memory: Vec<Free> = Vec::new();
+    // The host's calls keep their order: one may know of another's what is in no memory here.
+    let mut host = 0;
     let mut levels: Vec<(usize, Dispatch)> = Vec::new();
     for dispatch in dispatches {
-        let mut level = 0;
+        let mut level = if matches!(dispatch.work, Work::Host(_)) { host } else { 0 };
         let mut touched = Vec::with_capacity(dispatch.memory.len());
         for (allocation, written) in &dispatch.memory {
             let place = memory.iter().position(|free| free.allocation.is(allocation)).unwrap_or_else(|| {
@@ -72,6 +100,9 @@ pub(super) fn schedule(dispatches: impl IntoIterator<Item = Dispatch>) -> Vec<Di
             });
             level = level.max(if *written { memory[place].write } else { memory[place].read });
             touched.push((place, *written));
+        }
+        if matches!(dispatch.work, Work::Host(_)) {
+            host = level + 1;
         }
         for (place, written) in touched {
             let free = &mut memory[place];
@@ -92,8 +123,13 @@ impl Gpu {
     /// # Errors
     /// [`Error::Device`] where the driver refuses a kernel.
     pub(super) fn compile(&self, dispatches: &[Dispatch]) -> Result<()> {
-        let pipelines: Vec<Arc<Pipeline>> =
-            dispatches.iter().map(|dispatch| dispatch.pipeline.clone()).collect();
+        let pipelines: Vec<Arc<Pipeline>> = dispatches
+            .iter()
+            .filter_map(|dispatch| match &dispatch.work {
+                Work::Kernel(bound) => Some(bound.pipeline.clone()),
+                Work::Host(_) => None,
+            })
+            .collect();
         self.pipelines.compile(&self.device, &pipelines);
         pipelines.iter().try_for_each(|pipeline| self.compiled(pipeline).map(|_| ()))
     }

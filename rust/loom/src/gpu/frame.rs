@@ -1,7 +1,7 @@
 //! The command frame: dispatches in order, submitted in parts while the rest is recorded.
 
 use super::Gpu;
-use super::dispatch::Dispatch;
+use super::dispatch::{Dispatch, Work as Doing};
 use super::memory::{Memory, Stored};
 use super::mirror::of_gpu;
 use super::pipeline::Pipeline;
@@ -10,7 +10,7 @@ use super::timer::Timer;
 use super::work::Work;
 use crate::ops::StepValues;
 use crate::program::{Access, FrameTick, Phase, Program};
-use crate::shader::Accelerator;
+use crate::shader::{Accelerator, HostCall, Operand};
 use crate::state::Registry;
 use crate::{Error, Result};
 use std::ops::RangeInclusive;
@@ -59,8 +59,16 @@ impl<'a> Frame<'a> {
 
     /// Adds a dispatch, as that of step number `step` of the frame.
     pub(super) fn record(&mut self, dispatch: &Dispatch, step: u32) {
+        if self.refused.is_err() {
+            // What follows would compute from what is not there.
+            return;
+        }
+        let bound = match &dispatch.work {
+            Doing::Kernel(bound) => bound,
+            Doing::Host(call) => return self.refused = self.compute(call),
+        };
         let (gpu, table) = (self.gpu, self.table);
-        let pipeline = match gpu.compiled(&dispatch.pipeline) {
+        let pipeline = match gpu.compiled(&bound.pipeline) {
             Ok(pipeline) => pipeline,
             Err(error) => return self.refused = Err(error),
         };
@@ -74,23 +82,45 @@ impl<'a> Frame<'a> {
             (encoder, pass)
         });
         pass.set_pipeline(pipeline);
-        pass.set_bind_group(0, &dispatch.bindings, &[]);
+        pass.set_bind_group(0, &bound.bindings, &[]);
         // The step's number comes before the kernel's own constants.
         pass.set_immediates(0, bytemuck::bytes_of(&(step + dispatch.ahead)));
-        if let Some(own @ [_, ..]) = dispatch.constants.get(1..) {
+        if let Some(own @ [_, ..]) = bound.constants.get(1..) {
             pass.set_immediates(4, bytemuck::cast_slice(own));
         }
-        pass.dispatch_workgroups(dispatch.groups[0], dispatch.groups[1], 1);
+        pass.dispatch_workgroups(bound.groups[0], bound.groups[1], 1);
         if let Some(timer) = timer {
-            timer.after(pass, dispatch.pipeline.label());
+            timer.after(pass, bound.pipeline.label());
         }
         self.dispatches += 1;
         self.waiting += 1;
-        self.last = Some(dispatch.pipeline.clone());
+        self.last = Some(bound.pipeline.clone());
         if self.waiting >= self.enough || gpu.cuts_every_dispatch() {
             self.enough = (2 * self.enough).min(LARGEST_SUBMIT);
             self.submit();
         }
+    }
+
+    /// Cuts the frame: waits for all that was recorded, and has the host compute.
+    fn compute(&mut self, call: &HostCall) -> Result<()> {
+        self.submit();
+        self.gpu.check()?;
+        let bytes = |operands: &[Operand]| -> Vec<Vec<u8>> {
+            operands.iter().map(|operand| vec![0; operand.elements * 4]).collect()
+        };
+        let (mut reads, mut writes) = (bytes(&call.reads), bytes(&call.writes));
+        let operands = call.reads.iter().chain(&call.writes).cloned();
+        let mut parts: Vec<(Operand, &mut [u8])> =
+            operands.zip(reads.iter_mut().chain(&mut writes).map(Vec::as_mut_slice)).collect();
+        self.gpu.download(&mut parts)?;
+        drop(parts);
+        let reads: Vec<&[u8]> = reads.iter().map(Vec::as_slice).collect();
+        let mut results: Vec<&mut [u8]> = writes.iter_mut().map(Vec::as_mut_slice).collect();
+        call.work.run(call.rows, &reads, &mut results)?;
+        for (operand, bytes) in call.writes.iter().zip(&writes) {
+            self.gpu.upload(operand.allocation(), operand.offset(), bytes);
+        }
+        Ok(())
     }
 
     /// Sends what is recorded to the device; the next dispatch starts a new pass.

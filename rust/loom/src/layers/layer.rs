@@ -5,6 +5,7 @@ use crate::Result;
 use crate::ops::LossFunction;
 use crate::program::{Builder, LayerValues, Value};
 use crate::tensor::Shape;
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -19,12 +20,14 @@ pub struct Forward {
     pub preactivation: Option<Value>,
     /// The same for the layers inside a composite one.
     pub inner: Vec<Forward>,
+    /// What else its backward lowering needs, of the layer's own.
+    pub note: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Forward {
     /// A forward pass that saves nothing.
     pub fn new(output: Value) -> Self {
-        Self { output, saved: Vec::new(), preactivation: None, inner: Vec::new() }
+        Self { output, saved: Vec::new(), preactivation: None, inner: Vec::new(), note: None }
     }
 
     /// A forward pass that saves these values.

@@ -91,7 +91,7 @@ impl Layer for Masked {
         let cx = self.masked(b, cx, inputs[0]);
         let mask = cx.mask.into_iter().collect();
         let inner = self.layers.forward(b, &cx, inputs)?;
-        Ok(Forward { output: inner.output, saved: mask, preactivation: None, inner: vec![inner] })
+        Ok(Forward { output: inner.output, saved: mask, preactivation: None, inner: vec![inner], note: None })
     }
 
     fn backward(

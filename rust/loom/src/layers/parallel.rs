@@ -320,7 +320,7 @@ impl Layer for Parallel {
                 b.apply(self.mix(MixPart::Forward, shape.len()), &[weights, stacked], "mixed", shape)
             }
         };
-        Ok(Forward { output, saved, preactivation: None, inner })
+        Ok(Forward { output, saved, preactivation: None, inner, note: None })
     }
 
     fn backward(

@@ -274,6 +274,11 @@ impl Program {
         self.buffers.iter().sum()
     }
 
+    /// Whether steps of it are computed by the host, wherever it runs.
+    pub(crate) fn computes_on_host(&self) -> bool {
+        self.steps.iter().any(|step| matches!(&step.op, Op::Custom(custom) if custom.0.on_host()))
+    }
+
     /// Whether it overwrites what layers keep or carry once the step has been found good.
     pub(crate) fn commits_states(&self) -> bool {
         let kept = |value: &Value| {

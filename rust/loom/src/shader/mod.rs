@@ -21,7 +21,8 @@ pub use accelerator::{Accelerator, Allocation, Capabilities, HeldMemory};
 pub use declaration::{Shader, THREADS};
 pub use operand::{OFFSET_ELEMENTS, Operand, VersionOperands};
 pub use recorder::{
-    BiasSums, Bind, BothGradients, GpuOperation, IMMEDIATE_BYTES, MAX_BINDINGS, Recorded, Recorder,
+    BiasSums, Bind, BothGradients, GpuOperation, HostCall, HostWork, IMMEDIATE_BYTES, KernelCall,
+    MAX_BINDINGS, Recorded, Recorder,
 };
 pub(crate) use template::add_line;
 pub use template::{Kernel, Template};

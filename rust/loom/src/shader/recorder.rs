@@ -4,7 +4,9 @@ use super::accelerator::{Accelerator, Capabilities};
 use super::operand::{Operand, VersionOperands};
 use super::template::Kernel;
 use crate::{Error, Result, extents};
+use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes of constants that a dispatch brings along: the step's number and the kernel's own.
 pub const IMMEDIATE_BYTES: u32 = 128;
@@ -34,9 +36,41 @@ pub enum Bind {
     Write(Operand),
 }
 
+/// Something that happens in a frame.
+#[derive(Clone, Debug)]
+pub enum Recorded {
+    /// The device runs a kernel.
+    Kernel(KernelCall),
+    /// The host computes, for which the frame is cut.
+    Host(HostCall),
+}
+
+/// What the host computes in the middle of a frame, from elements that are read back and written again.
+pub trait HostWork: fmt::Debug + Send + Sync {
+    /// Computes results from operands, each of 32-bit elements; what stands in the results is what the device
+    /// holds there.
+    ///
+    /// # Errors
+    /// Whatever it refuses; the frame ends there.
+    fn run(&self, rows: usize, reads: &[&[u8]], writes: &mut [&mut [u8]]) -> Result<()>;
+}
+
+/// What the host computes, with its operands.
+#[derive(Clone, Debug)]
+pub struct HostCall {
+    /// What is done.
+    pub work: Arc<dyn HostWork>,
+    /// Rows of the batch.
+    pub rows: usize,
+    /// What it reads.
+    pub reads: Vec<Operand>,
+    /// What it writes.
+    pub writes: Vec<Operand>,
+}
+
 /// A kernel with its operands and extents.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct KernelCall {
     /// What runs.
     pub kernel: Kernel,
     /// What it is bound to, in order.
@@ -312,8 +346,14 @@ impl<'a> Recorder<'a> {
             }
         }
         let groups = [width as u32, height as u32];
-        self.recorded.push(Recorded { kernel, operands, constants, groups });
+        self.recorded.push(Recorded::Kernel(KernelCall { kernel, operands, constants, groups }));
         Ok(())
+    }
+
+    /// Adds work of the host's on the step's operands and results, for which the frame is cut.
+    pub fn on_host(&mut self, work: Arc<dyn HostWork>) {
+        let call = HostCall { work, rows: self.rows, reads: self.reads.clone(), writes: self.writes.clone() };
+        self.recorded.push(Recorded::Host(call));
     }
 }
 

@@ -1,6 +1,6 @@
 //! How a network is trained, as plain data.
 
-use super::{DepthScale, LossConfig, Metric, Schedule, TweenConfig};
+use super::{DepthScale, LossConfig, Metric, OwnLossConfig, Schedule, TweenConfig};
 use crate::network::Watch;
 use crate::ops::LossFunction;
 use crate::ops::update::Optimizer;
@@ -49,6 +49,10 @@ pub struct TrainingConfig {
     pub schedule: Schedule,
     /// What is minimised.
     pub loss: LossConfig,
+    /// What is minimised instead, where that is a user's own; `loss` then says what targets are like: of classes, or
+    /// numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own_loss: Option<OwnLossConfig>,
     /// What is minimised of each named output, in their order; `loss` does not count then.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<OutputLoss>,
@@ -97,6 +101,7 @@ impl Default for TrainingConfig {
             optimizer: Optimizer::default(),
             schedule: Schedule::default(),
             loss: LossConfig(LossFunction::MeanSquaredError),
+            own_loss: None,
             outputs: Vec::new(),
             gradient_clip: None,
             clip_value: None,
@@ -171,6 +176,19 @@ impl TrainingConfig {
         for (name, value) in at_least_one {
             if value == 0 {
                 return Err(Error::Value(format!("{name} must be at least 1, got 0")));
+            }
+        }
+        if let Some(own) = &self.own_loss {
+            own.validate()?;
+            let beside = [
+                ("tween", self.tween.is_some()),
+                ("watch", self.watch.is_some()),
+                ("outputs", !self.outputs.is_empty()),
+                ("class_weight", self.class_weight.is_some()),
+                ("label_smoothing", self.label_smoothing > 0.0),
+            ];
+            if let Some((name, _)) = beside.into_iter().find(|(_, given)| *given) {
+                return Err(Error::Value(format!("{name} has no meaning beside a loss of one's own")));
             }
         }
         if !(self.learning_rate.is_finite() && self.learning_rate >= 0.0) {

@@ -176,6 +176,10 @@ impl Epoch {
             // Weights go by way of the host after each step.
             count = 1;
         }
+        if trainer.run.program().computes_on_host() {
+            // A step that the host refuses leaves those before it as they are.
+            count = 1;
+        }
         if let Some(kept) = kept {
             count = count.min((MOST_OUTPUT_BYTES / (kept * 4).max(1)).max(1) as u64);
         }

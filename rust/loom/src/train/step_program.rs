@@ -4,10 +4,12 @@ use super::TrainingConfig;
 use super::clip::{Clips, Updates, lower_clip, lower_foresight, lower_updates};
 use super::loss::{LossOptions, loss_op};
 use super::outputs;
+use super::own_loss::Wanted;
 use super::plan::{Plan, top_layer};
 use super::tween::{self, LoweredLoss, meaning};
 use super::watch::Watching;
 use crate::Result;
+use crate::layers::class_extents;
 use crate::network::{Backward, Lowered, Mode, Network, Observe};
 use crate::ops::Loss;
 use crate::program::{Builder, Kind, Phase, Program, Rewrites, Value};
@@ -30,6 +32,23 @@ pub(super) fn lower_loss(
         return Ok((op, false));
     }
     b.set_phase(Phase::Loss);
+    if let Some(own) = &config.own_loss {
+        let shape = b.shape(lowered.output).clone();
+        let target = if class_targets {
+            let (outer, _, inner) = class_extents(&shape);
+            b.input("target", Shape::from(outer * inner), Kind::Index)
+        } else {
+            b.input("target", shape, Kind::Real)
+        };
+        b.ports.target = Some(target);
+        let weight = weighted.then(|| b.input("weight", Shape::from(1), Kind::Real));
+        b.ports.sample_weight = weight;
+        let scaled = gradient && network.scales_loss();
+        let made = own.lower(b, lowered.output, target, Wanted { weight, gradient, scaled })?;
+        b.ports.row_losses = Some(made.row_losses);
+        b.ports.output_gradient = made.output_gradient;
+        return Ok((made.op, false));
+    }
     let absorbed = network.absorb_loss(&config.loss.0);
     let (function, scores) = match absorbed {
         Some(function) => (function, lowered.last_input()),

@@ -1,8 +1,35 @@
 //! A user's operation on a GPU: text that the user brings, with checks.
 
-use super::{Custom, CustomExtents};
-use crate::shader::{Bind, GpuOperation, Kernel, Operand, Recorder};
+use super::{Custom, CustomExtents, CustomOperation};
+use crate::ops::{Args, StepValues};
+use crate::shader::{Bind, GpuOperation, HostWork, Kernel, Operand, Recorder};
+use crate::simd::Cpu;
 use crate::{Error, Result};
+use std::sync::Arc;
+
+/// An operation that the host computes in the middle of a frame.
+#[derive(Debug)]
+struct OnHost {
+    operation: Arc<dyn CustomOperation>,
+    extents: CustomExtents,
+}
+
+impl HostWork for OnHost {
+    fn run(&self, rows: usize, reads: &[&[u8]], writes: &mut [&mut [u8]]) -> Result<()> {
+        let cpu = Cpu::global()?;
+        let values = StepValues::default();
+        let mut args = Args::new(&cpu, rows, &values);
+        args.accumulate = self.extents.accumulate;
+        args.path = self.extents.path;
+        for (view, bytes) in args.reads.iter_mut().zip(reads) {
+            view.bytes = bytes;
+        }
+        for (result, bytes) in args.writes.iter_mut().zip(writes) {
+            *result = bytes;
+        }
+        self.operation.run_f32(&mut args)
+    }
+}
 
 impl GpuOperation for Custom {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
@@ -25,7 +52,13 @@ impl GpuOperation for Custom {
             reads: elements(&reads),
             writes: elements(&writes),
         };
-        let kernel = self.0.wgsl(&extents).ok_or_else(|| {
+        let kernel = self.0.wgsl(&extents);
+        if kernel.is_none() && self.0.on_host() {
+            self.0.cuts()?;
+            recorder.on_host(Arc::new(OnHost { operation: self.0.clone(), extents }));
+            return Ok(());
+        }
+        let kernel = kernel.ok_or_else(|| {
             Error::Device(format!(
                 "operation \"{}\" has no WGSL; use the device \"cpu\" or implement CustomOperation::wgsl",
                 self.0.name()

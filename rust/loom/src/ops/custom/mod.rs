@@ -68,6 +68,21 @@ pub trait CustomOperation: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether a GPU's frame is cut for it where it has no [`wgsl`](Self::wgsl): its operands are read back, the
+    /// host computes by [`run_f32`](Self::run_f32), and the results go there. It then knows nothing of the step's
+    /// [values](Args::values), and each step of training is a frame of its own.
+    fn on_host(&self) -> bool {
+        false
+    }
+
+    /// Told before a frame is cut for it.
+    ///
+    /// # Errors
+    /// Whatever speaks against that; the program then does not run on that device.
+    fn cuts(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Computes in `f64`, for networks built in that precision and for gradient checks.
     fn run_f64(&self, args: &mut Args<'_>) -> Result<()> {
         let _ = args;

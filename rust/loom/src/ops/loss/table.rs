@@ -248,6 +248,18 @@ losses! {
             },
         }
 
+        /// The output itself, whatever the target: what is minimised is computed before.
+        MeanOutput "mean_output" |o, t| {
+            value: {
+                let _ = t;
+                o
+            },
+            slope: {
+                let _ = t;
+                o.constant(1.0)
+            },
+        }
+
         /// `-(t (1 - p)^gamma log p + (1 - t) p^gamma log(1 - p))` with `p = sigmoid(o)`, which looks away from what
         /// is right already (Lin et al. 2017); o are logits.
         BinaryFocal "binary_focal" (

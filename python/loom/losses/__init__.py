@@ -21,21 +21,26 @@ from numpy.typing import NDArray
 
 from loom import _native
 from loom._settings.checks import flag, real, whole
-from loom._settings.encoding import Named, NamedFamily
+from loom._settings.encoding import NamedFamily
 from loom._settings.logits import OF_LOGITS
 from loom._settings.spellings import attribute_error
+from loom._settings.suggestions import shown
 from loom._typing import ArrayLike, LossName, Precision, RealArray
 from loom.convert import as_numpy, as_real_array
 from loom.data import as_target
-from loom.errors import ConfigError, DataError, ShapeError
+from loom.errors import ConfigError, DataError, LoomError, ShapeError
+from loom.losses.own import Loss, LossFunction, OwnLoss
 
 __all__ = [
     "AUTO",
     "BinaryFocal",
     "ClassWeight",
+    "Expr",
     "Huber",
     "Loss",
+    "LossFunction",
     "LossLike",
+    "OwnLoss",
     "Quantile",
     "binary_cross_entropy",
     "binary_focal",
@@ -46,6 +51,7 @@ __all__ = [
     "hinge",
     "huber",
     "is_classification",
+    "is_own",
     "log_cosh",
     "mae",
     "mse",
@@ -65,13 +71,7 @@ AUTO: Final = "auto"
 """What `TrainingConfig` says where the loss is chosen by the targets; see `suited`."""
 
 
-class Loss(Named):
-    """Base of the losses that have a parameter."""
-
-    __slots__ = ()
-
-
-LossLike: TypeAlias = "LossName | Loss | Mapping[str, Any]"
+LossLike: TypeAlias = "LossName | Loss | LossFunction | Mapping[str, Any]"
 
 ClassWeight: TypeAlias = "Mapping[int, float] | Sequence[float]"
 
@@ -87,6 +87,7 @@ FAMILY: NamedFamily[Loss] = NamedFamily(
         "binary_cross_entropy",
         "hinge",
         "squared_hinge",
+        "mean_output",
     ),
     aliases={"crossentropy": "cross_entropy", "cross-entropy": "cross_entropy"},
 )
@@ -105,6 +106,40 @@ class Huber(Loss):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", real("Huber", "delta", self.delta, above=0.0))
+
+
+@FAMILY.register("expr")
+@dataclass(frozen=True)
+class Expr(Loss):
+    """A loss of one's own, written as text: the mean of it over all elements.
+
+    `y` is an element of the output and `t` the target's; the rest is as in `nn.Expr`. The derivative is
+    made by rule. It runs on every device, takes weights of samples, and is saved as text.
+
+    Args:
+        expression: The text, in which both stand.
+
+    Raises:
+        ConfigError: The text is no expression, with a caret below the place.
+
+    Examples:
+        >>> value, gradient = loom.losses.value_and_gradient(
+        ...     loom.losses.Expr("abs(y - t) ** 1.5"), [[1.0], [4.0]], [[1.0], [0.0]]
+        ... )
+        >>> value, gradient.tolist()
+        (4.0, [[0.0], [1.5]])
+    """
+
+    expression: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.expression, str):
+            raise ConfigError(f"losses.Expr: expression must be text, got {shown(self.expression)}")
+        one = np.ones((1, 1), np.float32)
+        try:
+            _native.loss_and_gradient(json.dumps({"expression": self.expression}), one, one, None, 0.0, None)
+        except LoomError as error:
+            raise ConfigError(f"losses.Expr: {error}") from None
 
 
 @FAMILY.register("quantile")
@@ -154,6 +189,12 @@ def resolve(value: LossLike | str) -> str | Loss:
     Raises:
         ConfigError: The name is unknown; the message suggests the nearest.
     """
+    if isinstance(value, Loss):
+        return value
+    if callable(value) and not isinstance(value, type):
+        # The functions here stand for the losses that they are of, which the engine computes itself.
+        named = getattr(value, "__name__", "") if getattr(value, "__module__", "") == __name__ else ""
+        return FAMILY.resolve(named) if named in FAMILY.names() else OwnLoss(value)
     return FAMILY.resolve(value)
 
 
@@ -174,7 +215,14 @@ def decides_at_zero(value: LossLike | str) -> bool:
 
 def is_classification(value: LossLike | str) -> bool:
     """Returns whether the loss takes class indices as targets."""
-    return name_of(value) in {"cross_entropy", "nll"}
+    loss = resolve(value)
+    # One of the user's own says what its targets are.
+    return name_of(loss) in {"cross_entropy", "nll"} or bool(getattr(loss, "classes", False))
+
+
+def is_own(value: LossLike | str) -> bool:
+    """Returns whether a loss is of the user's own: by expression, or a function in Python."""
+    return isinstance(resolve(value), (Expr, OwnLoss))
 
 
 def suited(output_shape: Sequence[int], target: NDArray[Any]) -> Literal["cross_entropy", "mse"]:
@@ -503,8 +551,15 @@ def value_and_gradient(
     weights = None
     if weight is not None:
         weights = as_real_array(weight, "float64", what="weight").tolist()
+    own = getattr(resolved, "value_and_gradient", None)
+    if own is not None:
+        made: tuple[float, RealArray] = own(scores, wanted, weights)
+        return made
+    config: object = resolved if isinstance(resolved, str) else resolved.to_config()
+    if isinstance(resolved, Expr):
+        config = {"expression": resolved.expression}
     return _native.loss_and_gradient(
-        json.dumps(resolved if isinstance(resolved, str) else resolved.to_config()),
+        json.dumps(config),
         scores,
         wanted,
         weights,
