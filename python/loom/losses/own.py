@@ -49,6 +49,8 @@ class OwnLoss(Loss):
         self.kind = self.name = str(getattr(function, "__name__", type(function).__name__))
         _check_signature(self.name, function)
         self.number = next(_numbers)
+        # Held as long as this one is.
+        self._variants: dict[bool, OwnLoss] = {}
         _KEPT[self.number] = self
 
     def __repr__(self) -> str:
@@ -63,7 +65,11 @@ class OwnLoss(Loss):
 
     def of_classes(self, *, classes: bool) -> OwnLoss:
         """Returns the same loss for targets that are class indices or numbers."""
-        return self if classes == self.classes else OwnLoss(self.function, classes=classes)
+        if classes == self.classes:
+            return self
+        if classes not in self._variants:
+            self._variants[classes] = OwnLoss(self.function, classes=classes)
+        return self._variants[classes]
 
     def to_config(self) -> str:
         """Returns what records say of it; a function is no setting that could be read again."""

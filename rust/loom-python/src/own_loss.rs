@@ -61,8 +61,8 @@ impl OwnLoss for Loss {
         let shape = b.shape(output).clone();
         let pass = Arc::new(Pass { loss: self.0.clone(), output: shape, gradient: Mutex::default() });
         let call = Custom(Arc::new(Call { pass: pass.clone(), gradient: false }));
-        let rows = b.apply(call, &[output, target], "loss", Shape::from(1));
-        Ok((rows, pass))
+        let shape = b.shape(output).clone();
+        Ok((b.apply(call, &[output, target], "loss", shape), pass))
     }
 
     fn lower_backward(
@@ -108,9 +108,11 @@ impl Call {
             let width = output.len();
             let shares = args.read::<T>(0);
             let result = args.write::<T>(0).chunks_exact_mut(width).zip(made.as_slice()?.chunks_exact(width));
-            for ((into, from), share) in result.zip(shares) {
+            for ((into, from), shares) in result.zip(shares.chunks_exact(width)) {
+                // Every element stands for its row's loss, and has an equal share of it.
+                let share = shares[0] * T::from_f64(width as f64);
                 for (into, from) in into.iter_mut().zip(from) {
-                    *into = *from * *share;
+                    *into = *from * share;
                 }
             }
             return Ok(());
@@ -125,7 +127,10 @@ impl Call {
         let wanted = PyTuple::new(py, output.iter())?;
         let (values, made): (Bound<'_, PyArrayDyn<T>>, Py<PyAny>) =
             object.call_method1("_call", (given, target, wanted))?.extract()?;
-        args.write::<T>(0).copy_from_slice(values.try_readonly()?.as_slice()?);
+        let values = values.try_readonly()?;
+        for (into, value) in args.write::<T>(0).chunks_exact_mut(output.len()).zip(values.as_slice()?) {
+            into.fill(*value);
+        }
         *lock(gradient) = Some(made);
         Ok(())
     }

@@ -25,10 +25,10 @@ pub enum OwnLossConfig {
 
 /// A loss that an embedding program computes.
 ///
-/// The mean over rows of what [`lower`](Self::lower) makes is minimised.
+/// The mean of what [`lower`](Self::lower) makes is minimised.
 pub trait OwnLoss: fmt::Debug + Send + Sync {
-    /// Lowers what is minimised: one number a row. The target is of class indices where the training's targets are.
-    /// What comes beside it is handed to [`lower_backward`](Self::lower_backward).
+    /// Lowers what is minimised, in the output's shape. The target is of class indices where the training's targets
+    /// are. What comes beside it is handed to [`lower_backward`](Self::lower_backward).
     ///
     /// # Errors
     /// Whatever speaks against it.
@@ -39,7 +39,7 @@ pub trait OwnLoss: fmt::Debug + Send + Sync {
         target: Value,
     ) -> Result<(Value, Arc<dyn Any + Send + Sync>)>;
 
-    /// Lowers the output's gradient from that of each row's number.
+    /// Lowers the output's gradient from that of what `lower` has made.
     ///
     /// # Errors
     /// Whatever speaks against it.
@@ -114,8 +114,8 @@ impl OwnLossConfig {
                     Error::Value(format!("nobody provides losses by number, and the loss is number {number}"))
                 })?;
                 let loss = provider(*number)?;
-                let (rows, note) = loss.lower(b, output, target)?;
-                let (row_losses, gradient, op) = mean(b, rows, wanted)?;
+                let (elements, note) = loss.lower(b, output, target)?;
+                let (row_losses, gradient, op) = mean(b, elements, wanted)?;
                 let output_gradient = match gradient {
                     Some(gradient) => Some(loss.lower_backward(b, output, &note, gradient)?),
                     None => None,
