@@ -14,6 +14,14 @@ from loom._settings.spellings import attribute_error
 from loom.activations import ELU, ActivationFunction, LeakyReLU
 from loom.nn._layer import Layer, layer_from_config
 from loom.nn.activation import Activation, PReLU, Scale, SoftCap
+from loom.nn.adaptive_pooling import (
+    AdaptiveAvgPool1D,
+    AdaptiveAvgPool2D,
+    AdaptiveAvgPool3D,
+    AdaptiveMaxPool1D,
+    AdaptiveMaxPool2D,
+    AdaptiveMaxPool3D,
+)
 from loom.nn.attention import MultiHeadAttention
 from loom.nn.clustering import KMeans
 from loom.nn.composite import Composed, Masked, Parallel, Residual, Sequential
@@ -22,8 +30,8 @@ from loom.nn.dense import Dense
 from loom.nn.embedding import Embedding, PositionalEmbedding, SinusoidalPositions, TiedHead
 from loom.nn.expression import Expr
 from loom.nn.feed_forward import GeGLU, MixtureOfExperts, SwiGLU
-from loom.nn.normalization import BatchNorm, GroupNorm, L2Norm, LayerNorm, RMSNorm
-from loom.nn.padding import ZeroPadding1D, ZeroPadding2D, ZeroPadding3D
+from loom.nn.normalization import BatchNorm, GroupNorm, InstanceNorm, L2Norm, LayerNorm, RMSNorm
+from loom.nn.padding import Crop1D, Crop2D, Crop3D, ZeroPadding1D, ZeroPadding2D, ZeroPadding3D
 from loom.nn.pooling import (
     AvgPool1D,
     AvgPool2D,
@@ -38,6 +46,7 @@ from loom.nn.pooling import (
     MaxPool2D,
     MaxPool3D,
 )
+from loom.nn.randomness import GaussianNoise, SpatialDropout1D, SpatialDropout2D, SpatialDropout3D
 from loom.nn.recurrent import GRU, LSTM, RNN
 from loom.nn.rotary import DynamicRule, Llama3Rule, LongRopeRule, Rotary, RotaryRule, YarnRule
 from loom.nn.sequence import ClassToken, SequencePool
@@ -53,6 +62,7 @@ from loom.nn.softmax import (
     Sparsemax,
 )
 from loom.nn.structure import Dropout, Flatten, Permute, Reshape
+from loom.nn.upsampling import PixelShuffle, PixelUnshuffle, UpSampling1D, UpSampling2D, UpSampling3D
 
 __all__ = [
     "ELU",
@@ -61,6 +71,12 @@ __all__ = [
     "RNN",
     "Activation",
     "ActivationFunction",
+    "AdaptiveAvgPool1D",
+    "AdaptiveAvgPool2D",
+    "AdaptiveAvgPool3D",
+    "AdaptiveMaxPool1D",
+    "AdaptiveMaxPool2D",
+    "AdaptiveMaxPool3D",
     "AdaptiveSoftmax",
     "AvgPool1D",
     "AvgPool2D",
@@ -74,6 +90,9 @@ __all__ = [
     "ConvTranspose1D",
     "ConvTranspose2D",
     "ConvTranspose3D",
+    "Crop1D",
+    "Crop2D",
+    "Crop3D",
     "Dense",
     "Dropout",
     "DynamicRule",
@@ -81,6 +100,7 @@ __all__ = [
     "Entmax",
     "Expr",
     "Flatten",
+    "GaussianNoise",
     "GeGLU",
     "GlobalAvgPool1D",
     "GlobalAvgPool2D",
@@ -92,6 +112,7 @@ __all__ = [
     "GroupNorm",
     "GumbelSoftmax",
     "HierarchicalSoftmax",
+    "InstanceNorm",
     "KMeans",
     "L2Norm",
     "Layer",
@@ -110,6 +131,8 @@ __all__ = [
     "PReLU",
     "Parallel",
     "Permute",
+    "PixelShuffle",
+    "PixelUnshuffle",
     "PositionalEmbedding",
     "RMSNorm",
     "Reshape",
@@ -123,8 +146,14 @@ __all__ = [
     "SoftCap",
     "Softmax",
     "Sparsemax",
+    "SpatialDropout1D",
+    "SpatialDropout2D",
+    "SpatialDropout3D",
     "SwiGLU",
     "TiedHead",
+    "UpSampling1D",
+    "UpSampling2D",
+    "UpSampling3D",
     "YarnRule",
     "ZeroPadding1D",
     "ZeroPadding2D",
