@@ -117,7 +117,7 @@ class Crop2D(_Edges):
 @FAMILY.register("crop3d")
 @dataclass(frozen=True)
 class Crop3D(_Edges):
-    """Each channel without its edges: input (channels, depth, height, width), output (channels, depth', height', width').
+    """Each channel without its edges: input (channels, depth, height, width), output (channels, depth', ...).
 
     Each extent shrinks by what is left out before and after it.
 

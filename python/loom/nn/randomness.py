@@ -84,9 +84,9 @@ class SpatialDropout2D(_SpatialDropout):
 class SpatialDropout3D(_SpatialDropout):
     """Zeroes whole channels at random while training; the others grow by 1 / (1 - rate).
 
-    Input and output are (channels, depth, height, width). At inference it changes nothing. What lies side by side in
-    a channel says much the same, so that zeroing elements one by one would take little away (Tompson et al.
-    2015). PyTorch's Dropout3d.
+    Input and output are (channels, depth, height, width). At inference it changes nothing. What lies side
+    by side in a channel says much the same, so that zeroing elements one by one would take little away
+    (Tompson et al. 2015). PyTorch's Dropout3d.
 
     Args:
         rate: The chance that a channel is zeroed; from 0 to below 1.

@@ -42,9 +42,10 @@ class UpSampling1D(_UpSampling):
 @FAMILY.register("up_sampling2d")
 @dataclass(frozen=True)
 class UpSampling2D(_UpSampling):
-    """More elements along every axis: input (channels, height, width), output (channels, scale height, scale width).
+    """More elements along every axis: input (channels, height, width), output (channels, height', width').
 
-    As PyTorch's Upsample with align_corners=False, and Keras' layer of the same name.
+    Each extent is multiplied by its scale. As PyTorch's Upsample with align_corners=False, and Keras' layer
+    of the same name.
 
     Args:
         scale: How many elements each becomes along each axis: one number or (height, width).
@@ -65,9 +66,10 @@ class UpSampling2D(_UpSampling):
 @FAMILY.register("up_sampling3d")
 @dataclass(frozen=True)
 class UpSampling3D(_UpSampling):
-    """More elements along every axis: input (channels, depth, height, width), output (channels, scale depth, ...).
+    """More elements along every axis: input (channels, depth, height, width), output (channels, depth', ...).
 
-    As PyTorch's Upsample with align_corners=False, and Keras' layer of the same name.
+    Each extent is multiplied by its scale. As PyTorch's Upsample with align_corners=False, and Keras' layer
+    of the same name.
 
     Args:
         scale: How many elements each becomes along each axis: one number or

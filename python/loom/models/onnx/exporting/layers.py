@@ -153,8 +153,8 @@ def adaptive_pooling(scope: Scope, x: str) -> str:
     layer, extents = scope.layer, scope.shape[1:]
     if any(extent % size for extent, size in zip(extents, layer.size, strict=True)):
         raise Unsayable(
-            f"ONNX has no pooling of {extents} to {layer.size}, whose windows differ in length; sizes that divide "
-            "the input's extents can be written"
+            f"ONNX has no pooling of {extents} to {layer.size}, whose windows differ in length; it has those "
+            "of sizes that divide the input's extents"
         )
     window = [extent // size for extent, size in zip(extents, layer.size, strict=True)]
     op = "MaxPool" if "max" in layer.kind else "AveragePool"
