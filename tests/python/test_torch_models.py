@@ -86,15 +86,15 @@ def test_what_has_no_layer_is_listed_at_once() -> None:
     class Odd(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.bilinear, self.up = torch.nn.Linear(4, 4), torch.nn.Upsample(scale_factor=2)
+            self.bilinear, self.shrink = torch.nn.Linear(4, 4), torch.nn.Softshrink()
 
         def forward(self, x: Any) -> Any:
-            x = torch.sort(self.up(self.bilinear(x)), dim=-1)[0]
+            x = torch.sort(self.shrink(self.bilinear(x)), dim=-1)[0]
             return torch.cumsum(x, 1)
 
     with pytest.raises(loom.ConfigError) as raised:
         loom.from_torch(Odd(), torch.ones(2, 3, 4))
-    assert all(name in str(raised.value) for name in ("Upsample", "sort", "cumsum"))
+    assert all(name in str(raised.value) for name in ("Softshrink", "sort", "cumsum"))
 
 
 def test_products_are_gated_layers_and_heads_are_tied() -> None:
@@ -149,12 +149,34 @@ def test_branches_that_are_not_nested_are_refused() -> None:
         (lambda: torch.nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect"), "padding_mode"),
         (lambda: torch.nn.BatchNorm2d(1, track_running_stats=False), "track_running_stats"),
         (lambda: torch.nn.MaxPool2d(3, ceil_mode=True), "ceil_mode"),
-        (lambda: torch.nn.AdaptiveAvgPool2d(3), "adaptive"),
+        (lambda: torch.nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True), "align_corners"),
+        (lambda: torch.nn.Upsample(scale_factor=1.5), "upsampling of"),
     ],
 )
 def test_options_that_loom_has_not_are_named(make: Any, told: str) -> None:
     with pytest.raises(loom.ConfigError, match=told):
         loom.from_torch(make(), torch.ones(2, 1, 8, 8))
+
+
+def test_layers_that_resize_come_and_go() -> None:
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 8, 3),
+        torch.nn.PixelShuffle(2),
+        torch.nn.Upsample(scale_factor=(1, 2), mode="bilinear"),
+        torch.nn.Dropout2d(0.25),
+        torch.nn.AdaptiveAvgPool2d((5, 7)),
+        torch.nn.InstanceNorm2d(2, affine=True),
+        torch.nn.Upsample(size=(10, 14)),
+        torch.nn.PixelUnshuffle(2),
+        torch.nn.AdaptiveMaxPool2d((3, 4)),
+    ).eval()
+    x = torch.randn(3, 1, 8, 8)
+    net = loom.from_torch(module, x)
+    kinds = [layer.kind for layer in net.layers]
+    assert {"pixel_shuffle", "up_sampling2d", "spatial_dropout2d", "adaptive_avg_pool2d"} <= set(kinds)
+    expected = module(x).detach().numpy()
+    np.testing.assert_allclose(net.predict(x.numpy()), expected, atol=1e-5)
+    np.testing.assert_allclose(loom.to_torch(net)(x).detach().numpy(), expected, atol=1e-5)
 
 
 def test_modules_keep_their_mode_and_bad_examples_are_refused() -> None:

@@ -26,7 +26,16 @@ from trials.drawing_layers import (
 Place = tuple[int, int, int]
 Link = tuple[Place, Place, str, "int | None"]
 
-_STOCHASTIC = {"dropout": "rate", "rnn": "dropout", "lstm": "dropout", "gru": "dropout"}
+_STOCHASTIC = {
+    "dropout": "rate",
+    "gaussian_noise": "standard_deviation",
+    "spatial_dropout1d": "rate",
+    "spatial_dropout2d": "rate",
+    "spatial_dropout3d": "rate",
+    "rnn": "dropout",
+    "lstm": "dropout",
+    "gru": "dropout",
+}
 
 
 @dataclass

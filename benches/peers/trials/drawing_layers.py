@@ -22,6 +22,18 @@ _TRANSPOSED: dict[int, Any] = {1: nn.ConvTranspose1D, 2: nn.ConvTranspose2D, 3: 
 _MAX_POOLS: dict[int, Any] = {1: nn.MaxPool1D, 2: nn.MaxPool2D, 3: nn.MaxPool3D}
 _AVG_POOLS: dict[int, Any] = {1: nn.AvgPool1D, 2: nn.AvgPool2D, 3: nn.AvgPool3D}
 _PADDINGS: dict[int, Any] = {1: nn.ZeroPadding1D, 2: nn.ZeroPadding2D, 3: nn.ZeroPadding3D}
+_CROPS: dict[int, Any] = {1: nn.Crop1D, 2: nn.Crop2D, 3: nn.Crop3D}
+_UP_SAMPLINGS: dict[int, Any] = {1: nn.UpSampling1D, 2: nn.UpSampling2D, 3: nn.UpSampling3D}
+_ADAPTIVE_POOLS: dict[int, Any] = {
+    1: (nn.AdaptiveMaxPool1D, nn.AdaptiveAvgPool1D),
+    2: (nn.AdaptiveMaxPool2D, nn.AdaptiveAvgPool2D),
+    3: (nn.AdaptiveMaxPool3D, nn.AdaptiveAvgPool3D),
+}
+_SPATIAL_DROPOUTS: dict[int, Any] = {
+    1: nn.SpatialDropout1D,
+    2: nn.SpatialDropout2D,
+    3: nn.SpatialDropout3D,
+}
 _GLOBAL_POOLS: dict[int, Any] = {
     1: (nn.GlobalMaxPool1D, nn.GlobalAvgPool1D),
     2: (nn.GlobalMaxPool2D, nn.GlobalAvgPool2D),
@@ -136,6 +148,32 @@ def pool(chance: Chance, shape: Shape) -> nn.Layer:
     return _AVG_POOLS[axes](count_include_pad=chance.happens(0.5), **settings)  # type: ignore[no-any-return]
 
 
+def resizing(chance: Chance, shape: Shape) -> nn.Layer | None:
+    """Draws a layer that changes how many places a channel has, or zeroes whole channels."""
+    axes = len(shape) - 1
+    kind = chance.whole(0, 4)
+    if kind == 0:
+        scale = tuple(chance.whole(1, 3) for _ in shape[1:])
+        linear = {1: "linear", 2: "bilinear", 3: "trilinear"}[axes]
+        return _UP_SAMPLINGS[axes](scale, mode=chance.one(["nearest", linear]))  # type: ignore[no-any-return]
+    if kind == 1:
+        size = tuple(chance.whole(1, extent + 1) for extent in shape[1:])
+        return chance.one(_ADAPTIVE_POOLS[axes])(size)  # type: ignore[no-any-return]
+    if kind == 2:
+        before = tuple(chance.whole(0, min(2, extent - 1)) for extent in shape[1:])
+        left = [extent - less for extent, less in zip(shape[1:], before, strict=True)]
+        return _CROPS[axes](before, tuple(chance.whole(0, min(2, extent - 1)) for extent in left))  # type: ignore[no-any-return]
+    if kind == 3:
+        rate = 0.0 if chance.happens(0.7) else chance.real(0.1, 0.8)
+        return _SPATIAL_DROPOUTS[axes](rate)  # type: ignore[no-any-return]
+    if axes != 2:
+        return None
+    factor = chance.whole(1, 3)
+    if shape[0] % factor**2 == 0 and chance.happens(0.7):
+        return nn.PixelShuffle(factor)
+    return None if any(extent % factor for extent in shape[1:]) else nn.PixelUnshuffle(factor)
+
+
 def recurrent(chance: Chance, shape: Shape, context: int | None = None) -> nn.Layer | None:
     """Draws a recurrent layer.
 
@@ -229,6 +267,8 @@ def normalization(chance: Chance, shape: Shape) -> nn.Layer:
     if kind == 1:
         return nn.RMSNorm(epsilon=epsilon, gain=gain)
     if kind == 2:
+        if prod(shape[1:]) > 1 and chance.happens(0.3):
+            return nn.InstanceNorm(epsilon=epsilon, gain=gain, bias=bias)
         return nn.GroupNorm(chance.divisor(shape[0]), epsilon=epsilon, gain=gain, bias=bias)
     return nn.BatchNorm(momentum=chance.real(0.0, 1.0), epsilon=epsilon, gain=gain, bias=bias)
 
@@ -334,6 +374,8 @@ def structure(chance: Chance, shape: Shape) -> nn.Layer:
         axes = chance.shuffled(range(len(shape)))
         return nn.Permute(axes)
     if kind == 2:
+        if chance.happens(0.2):
+            return nn.GaussianNoise(0.0 if chance.happens(0.7) else chance.real(0.1, 0.8))
         return nn.Dropout(0.0 if chance.happens(0.7) else chance.real(0.1, 0.8))
     elements = prod(shape)
     extents = []
@@ -367,7 +409,7 @@ def any_layer(chance: Chance, shape: Shape, depth: int = 0) -> nn.Layer:
         (2, structure),
     ]
     if len(shape) in (2, 3, 4):
-        kinds += [(3, convolution), (2, transposed), (3, pool)]
+        kinds += [(3, convolution), (2, transposed), (3, pool), (2, resizing)]
     if len(shape) == 2:
         kinds += [(5, recurrent), (5, attention), (1, positions)]
         if depth == 0:

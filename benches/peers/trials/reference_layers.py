@@ -142,6 +142,43 @@ def global_mean(layer: nn.Layer, scope: Scope, x: Tensor) -> Tensor:
     return x.flatten(2).mean(dim=2)
 
 
+@computes(nn.AdaptiveMaxPool1D, nn.AdaptiveMaxPool2D, nn.AdaptiveMaxPool3D)
+def adaptive_largest(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
+    """The largest in each of so many windows."""
+    pool = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
+    y: Tensor = pool[len(layer.size)](x, layer.size)
+    return y
+
+
+@computes(nn.AdaptiveAvgPool1D, nn.AdaptiveAvgPool2D, nn.AdaptiveAvgPool3D)
+def adaptive_mean(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
+    """The mean of each of so many windows."""
+    pool = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+    y: Tensor = pool[len(layer.size)](x, layer.size)
+    return y
+
+
+@computes(nn.UpSampling1D, nn.UpSampling2D, nn.UpSampling3D)
+def up_sampling(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
+    """Neighbours repeated, or straight lines between centres."""
+    factors = tuple(float(factor) for factor in layer.scale)
+    if layer.mode == "nearest":
+        return F.interpolate(x, scale_factor=factors, mode="nearest")
+    return F.interpolate(x, scale_factor=factors, mode=layer.mode, align_corners=False)
+
+
+@computes(nn.PixelShuffle)
+def pixel_shuffle(layer: nn.PixelShuffle, scope: Scope, x: Tensor) -> Tensor:
+    """Channels as places."""
+    return F.pixel_shuffle(x, layer.factor)
+
+
+@computes(nn.PixelUnshuffle)
+def pixel_unshuffle(layer: nn.PixelUnshuffle, scope: Scope, x: Tensor) -> Tensor:
+    """Places as channels."""
+    return F.pixel_unshuffle(x, layer.factor)
+
+
 @computes(nn.LayerNorm)
 def layer_norm(layer: nn.LayerNorm, scope: Scope, x: Tensor) -> Tensor:
     """Over the last axes."""
@@ -153,6 +190,13 @@ def layer_norm(layer: nn.LayerNorm, scope: Scope, x: Tensor) -> Tensor:
 def rms_norm(layer: nn.RMSNorm, scope: Scope, x: Tensor) -> Tensor:
     """Over the last axis."""
     return F.rms_norm(x, x.shape[-1:], scope.given("weight", layer.gain), layer.epsilon)
+
+
+@computes(nn.InstanceNorm)
+def instance_norm(layer: nn.InstanceNorm, scope: Scope, x: Tensor) -> Tensor:
+    """Channels one by one."""
+    weight, bias = scope.given("weight", layer.gain), scope.given("bias", layer.bias)
+    return F.instance_norm(x, weight=weight, bias=bias, eps=layer.epsilon)
 
 
 @computes(nn.GroupNorm)
@@ -315,8 +359,16 @@ def zero_padding(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401
     return F.pad(x, [zeros for pair in reversed(list(ends)) for zeros in pair])
 
 
-@computes(nn.Dropout)
-def dropout(layer: nn.Dropout, scope: Scope, x: Tensor) -> Tensor:
+@computes(nn.Crop1D, nn.Crop2D, nn.Crop3D)
+def crop(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
+    """Without what stands before and after."""
+    for axis, (before, after) in enumerate(zip(layer.before, layer.after or layer.before, strict=True)):
+        x = x.narrow(2 + axis, before, x.shape[2 + axis] - before - after)
+    return x
+
+
+@computes(nn.Dropout, nn.SpatialDropout1D, nn.SpatialDropout2D, nn.SpatialDropout3D, nn.GaussianNoise)
+def dropout(layer: nn.Layer, scope: Scope, x: Tensor) -> Tensor:
     """Nothing at inference, and nothing at rate 0; other rates are not trained here."""
     return x
 

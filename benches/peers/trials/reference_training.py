@@ -168,7 +168,7 @@ def norm_at(name: str, drawn: Drawn) -> bool:
         else:
             layer = layer.layers if not isinstance(layer, (tuple, list)) else layer
             layer = layer[int(part)] if layer else None
-    return isinstance(layer, (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.BatchNorm))
+    return isinstance(layer, (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.InstanceNorm, nn.BatchNorm))
 
 
 class Update:

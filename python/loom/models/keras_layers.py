@@ -338,11 +338,35 @@ def _dropout(config: Config, arrays: Arrays, value: Value, options: Config) -> R
     return [{"type": "dropout", "rate": config["rate"]}] if config["rate"] else []
 
 
-def _padded(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
-    padding = config["padding"]
-    pairs = [padding] if isinstance(padding[0], int) else padding
-    ends = [list(side) for side in zip(*pairs, strict=True)]
-    return [{"type": f"zero_padding{value.rank - 1}d", "before": ends[0], "after": ends[1]}]
+def _spatial_dropout(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
+    kind = f"spatial_dropout{value.rank - 1}d"
+    return [{"type": kind, "rate": config["rate"]}] if config["rate"] else []
+
+
+def _noise(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
+    deviation = float(config["stddev"])
+    return [{"type": "gaussian_noise", "standard_deviation": deviation}] if deviation else []
+
+
+def _edges(kind: str, setting: str) -> Make:
+    """What adds or takes away something before and after each axis."""
+
+    def make(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
+        given = config[setting]
+        pairs = [given] if isinstance(given[0], int) else given
+        ends = [list(side) for side in zip(*pairs, strict=True)]
+        return [{"type": f"{kind}{value.rank - 1}d", "before": ends[0], "after": ends[1]}]
+
+    return make
+
+
+def _up_sampling(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
+    mode = config.get("interpolation", "nearest")
+    refuse(mode not in ("nearest", "bilinear"), f"interpolation {mode} of an UpSampling2D")
+    axes = value.rank - 1
+    size = config["size"]
+    scale = [size] * axes if isinstance(size, int) else list(size)
+    return [{"type": f"up_sampling{axes}d", "scale": scale, "mode": mode}]
 
 
 def _rescaling(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
@@ -383,7 +407,9 @@ _LAYERS: dict[str, tuple[str, Make]] = {
     **{f"AveragePooling{n}D": ("first", _pool("avg_pool")) for n in (1, 2, 3)},
     **{f"GlobalMaxPooling{n}D": ("first", _global("max")) for n in (1, 2, 3)},
     **{f"GlobalAveragePooling{n}D": ("first", _global("avg")) for n in (1, 2, 3)},
-    **{f"ZeroPadding{n}D": ("first", _padded) for n in (1, 2, 3)},
+    **{f"ZeroPadding{n}D": ("first", _edges("zero_padding", "padding")) for n in (1, 2, 3)},
+    **{f"Cropping{n}D": ("first", _edges("crop", "cropping")) for n in (1, 2, 3)},
+    **{f"UpSampling{n}D": ("first", _up_sampling) for n in (1, 2, 3)},
     "BatchNormalization": ("first", _batch_norm),
     "GroupNormalization": ("first", _norm("group_norm", groups="groups")),
     "LayerNormalization": ("last", _norm("layer_norm")),
@@ -413,12 +439,10 @@ _LAYERS: dict[str, tuple[str, Make]] = {
     "PReLU": ("first", _prelu),
     "Softmax": ("any", _softmax),
     "Rescaling": ("first", _rescaling),
-    **dict.fromkeys(
-        ("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D"), ("any", _dropout)
-    ),
-    **dict.fromkeys(
-        ("GaussianNoise", "GaussianDropout", "ActivityRegularization", "Identity"), ("any", _nothing)
-    ),
+    "Dropout": ("any", _dropout),
+    **{f"SpatialDropout{n}D": ("first", _spatial_dropout) for n in (1, 2, 3)},
+    "GaussianNoise": ("any", _noise),
+    **dict.fromkeys(("GaussianDropout", "ActivityRegularization", "Identity"), ("any", _nothing)),
 }
 """What each class becomes, and where it wants channels to be."""
 

@@ -14,6 +14,14 @@ from loom._settings.spellings import attribute_error
 from loom.activations import ELU, ActivationFunction, LeakyReLU
 from loom.nn._layer import Layer, layer_from_config
 from loom.nn.activation import Activation, PReLU, Scale, SoftCap
+from loom.nn.adaptive_pooling import (
+    AdaptiveAvgPool1D,
+    AdaptiveAvgPool2D,
+    AdaptiveAvgPool3D,
+    AdaptiveMaxPool1D,
+    AdaptiveMaxPool2D,
+    AdaptiveMaxPool3D,
+)
 from loom.nn.attention import MultiHeadAttention
 from loom.nn.clustering import KMeans
 from loom.nn.composite import Composed, Masked, Parallel, Residual, Sequential
@@ -23,8 +31,8 @@ from loom.nn.embedding import Embedding, PositionalEmbedding, SinusoidalPosition
 from loom.nn.expression import Expr
 from loom.nn.feed_forward import GeGLU, MixtureOfExperts, SwiGLU
 from loom.nn.function import Function, FunctionContext
-from loom.nn.normalization import BatchNorm, GroupNorm, L2Norm, LayerNorm, RMSNorm
-from loom.nn.padding import ZeroPadding1D, ZeroPadding2D, ZeroPadding3D
+from loom.nn.normalization import BatchNorm, GroupNorm, InstanceNorm, L2Norm, LayerNorm, RMSNorm
+from loom.nn.padding import Crop1D, Crop2D, Crop3D, ZeroPadding1D, ZeroPadding2D, ZeroPadding3D
 from loom.nn.pooling import (
     AvgPool1D,
     AvgPool2D,
@@ -39,6 +47,7 @@ from loom.nn.pooling import (
     MaxPool2D,
     MaxPool3D,
 )
+from loom.nn.randomness import GaussianNoise, SpatialDropout1D, SpatialDropout2D, SpatialDropout3D
 from loom.nn.recurrent import GRU, LSTM, RNN
 from loom.nn.rotary import DynamicRule, Llama3Rule, LongRopeRule, Rotary, RotaryRule, YarnRule
 from loom.nn.sequence import ClassToken, SequencePool
@@ -54,6 +63,7 @@ from loom.nn.softmax import (
     Sparsemax,
 )
 from loom.nn.structure import Dropout, Flatten, Permute, Reshape
+from loom.nn.upsampling import PixelShuffle, PixelUnshuffle, UpSampling1D, UpSampling2D, UpSampling3D
 
 __all__ = [
     "ELU",
@@ -62,6 +72,12 @@ __all__ = [
     "RNN",
     "Activation",
     "ActivationFunction",
+    "AdaptiveAvgPool1D",
+    "AdaptiveAvgPool2D",
+    "AdaptiveAvgPool3D",
+    "AdaptiveMaxPool1D",
+    "AdaptiveMaxPool2D",
+    "AdaptiveMaxPool3D",
     "AdaptiveSoftmax",
     "AvgPool1D",
     "AvgPool2D",
@@ -75,6 +91,9 @@ __all__ = [
     "ConvTranspose1D",
     "ConvTranspose2D",
     "ConvTranspose3D",
+    "Crop1D",
+    "Crop2D",
+    "Crop3D",
     "Dense",
     "Dropout",
     "DynamicRule",
@@ -84,6 +103,7 @@ __all__ = [
     "Flatten",
     "Function",
     "FunctionContext",
+    "GaussianNoise",
     "GeGLU",
     "GlobalAvgPool1D",
     "GlobalAvgPool2D",
@@ -95,6 +115,7 @@ __all__ = [
     "GroupNorm",
     "GumbelSoftmax",
     "HierarchicalSoftmax",
+    "InstanceNorm",
     "KMeans",
     "L2Norm",
     "Layer",
@@ -113,6 +134,8 @@ __all__ = [
     "PReLU",
     "Parallel",
     "Permute",
+    "PixelShuffle",
+    "PixelUnshuffle",
     "PositionalEmbedding",
     "RMSNorm",
     "Reshape",
@@ -126,8 +149,14 @@ __all__ = [
     "SoftCap",
     "Softmax",
     "Sparsemax",
+    "SpatialDropout1D",
+    "SpatialDropout2D",
+    "SpatialDropout3D",
     "SwiGLU",
     "TiedHead",
+    "UpSampling1D",
+    "UpSampling2D",
+    "UpSampling3D",
     "YarnRule",
     "ZeroPadding1D",
     "ZeroPadding2D",

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 
 from loom.nn._layer import FAMILY, Layer
 
-__all__ = ["BatchNorm", "GroupNorm", "L2Norm", "LayerNorm", "RMSNorm"]
+__all__ = ["BatchNorm", "GroupNorm", "InstanceNorm", "L2Norm", "LayerNorm", "RMSNorm"]
 
 
 @FAMILY.register("layer_norm")
@@ -112,6 +112,38 @@ class GroupNorm(Layer):
     """
 
     groups: int
+    _: KW_ONLY
+    epsilon: float = 1e-5
+    gain: bool = True
+    bias: bool = True
+
+
+@FAMILY.register("instance_norm")
+@dataclass(frozen=True)
+class InstanceNorm(Layer):
+    """Instance normalisation: each channel of each row is normalised over its places.
+
+    Input and output (channels, ...): every channel gets mean 0 and variance 1, then
+    is multiplied by its weight and its bias added, (channels,) each (Ulyanov, Vedaldi
+    and Lempitsky 2016). The same at training and inference. As PyTorch's
+    InstanceNorm1d, 2d and 3d with affine=True; without weight and bias, which is their
+    default, with gain=False and bias=False.
+
+    Args:
+        epsilon: Added to the variance; above zero.
+        gain: Whether a trained gain multiplies every channel.
+        bias: Whether a trained bias is added to every channel.
+
+    Raises:
+        ConfigError: A setting is out of range.
+        ShapeError: A channel has one place alone.
+
+    Examples:
+        >>> net = loom.Sequential([nn.InstanceNorm(epsilon=1e-12)], input_shape=(1, 2))
+        >>> net.predict(np.array([[[1.0, 5.0]]])).tolist()
+        [[[-1.0, 1.0]]]
+    """
+
     _: KW_ONLY
     epsilon: float = 1e-5
     gain: bool = True

@@ -240,6 +240,62 @@ def _zero_padding(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN40
     return F.pad(x, [zeros for pair in reversed(list(ends)) for zeros in pair])
 
 
+def _crop(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
+    """Without what stands before and after."""
+    for axis, (before, after) in enumerate(zip(layer.before, layer.after or layer.before, strict=True)):
+        x = x.narrow(2 + axis, before, x.shape[2 + axis] - before - after)
+    return x
+
+
+def _up_sampling(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
+    """Neighbours repeated, or straight lines between centres."""
+    factors = tuple(float(factor) for factor in layer.scale)
+    if layer.mode == "nearest":
+        return F.interpolate(x, scale_factor=factors, mode="nearest")
+    return F.interpolate(x, scale_factor=factors, mode=layer.mode, align_corners=False)
+
+
+def _adaptive_largest(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
+    """The largest in each of so many windows."""
+    pool = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
+    y: Tensor = pool[len(layer.size)](x, layer.size)
+    return y
+
+
+def _adaptive_mean(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
+    """The mean of each of so many windows."""
+    pool = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+    y: Tensor = pool[len(layer.size)](x, layer.size)
+    return y
+
+
+def _pixel_shuffle(layer: nn.PixelShuffle, scope: Scope, x: Tensor) -> Tensor:
+    """Channels as places."""
+    return F.pixel_shuffle(x, layer.factor)
+
+
+def _pixel_unshuffle(layer: nn.PixelUnshuffle, scope: Scope, x: Tensor) -> Tensor:
+    """Places as channels."""
+    return F.pixel_unshuffle(x, layer.factor)
+
+
+def _instance_norm(layer: nn.InstanceNorm, scope: Scope, x: Tensor) -> Tensor:
+    """Channels one by one."""
+    weight, bias = scope.given("weight", layer.gain), scope.given("bias", layer.bias)
+    return F.instance_norm(x, weight=weight, bias=bias, eps=layer.epsilon)
+
+
+def _spatial_dropout(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
+    """Zeros instead of channels at random in training."""
+    rows = F.dropout(x.new_ones(x.shape[:2]), layer.rate, scope.training)
+    return x * rows.reshape(*x.shape[:2], *[1] * (x.dim() - 2))
+
+
+def _gaussian_noise(layer: nn.GaussianNoise, scope: Scope, x: Tensor) -> Tensor:
+    """Normal noise in training."""
+    return x + layer.standard_deviation * torch.randn_like(x) if scope.training else x
+
+
 def _dropout(layer: nn.Dropout, scope: Scope, x: Tensor) -> Tensor:
     """Zeros at random in training."""
     return F.dropout(x, layer.rate, scope.training)
@@ -391,6 +447,15 @@ _LAYERS: dict[str, Compute] = {
     "zero_padding1d": _zero_padding,
     "zero_padding2d": _zero_padding,
     "zero_padding3d": _zero_padding,
+    **{f"crop{axes}d": _crop for axes in (1, 2, 3)},
+    **{f"up_sampling{axes}d": _up_sampling for axes in (1, 2, 3)},
+    **{f"adaptive_max_pool{axes}d": _adaptive_largest for axes in (1, 2, 3)},
+    **{f"adaptive_avg_pool{axes}d": _adaptive_mean for axes in (1, 2, 3)},
+    "pixel_shuffle": _pixel_shuffle,
+    "pixel_unshuffle": _pixel_unshuffle,
+    "instance_norm": _instance_norm,
+    "gaussian_noise": _gaussian_noise,
+    **{f"spatial_dropout{axes}d": _spatial_dropout for axes in (1, 2, 3)},
     "dropout": _dropout,
     "sequential": _sequential,
     "masked": _masked,

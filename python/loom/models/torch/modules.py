@@ -245,15 +245,34 @@ def _avg_pool(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
 
 
 def adaptive_pool(kind: str, before: Shape, after: Shape) -> Row:
-    """Returns pooling to given extents: global where these are 1, windows where they divide the input's."""
+    """Returns pooling to given extents: global where these are 1, even windows where they divide."""
     axes = len(before) - 2
     if set(after[2:]) == {1}:
         shape = [before[1], *[1] * axes]
         return [{"type": f"global_{kind}_pool{axes}d"}, {"type": "reshape", "shape": shape}]
     divides = all(extent % made == 0 for extent, made in zip(before[2:], after[2:], strict=True))
-    refuse(not divides, f"adaptive pooling of {before[2:]} to {after[2:]}, whose windows differ")
+    if not divides:
+        return [{"type": f"adaptive_{kind}_pool{axes}d", "size": list(after[2:])}]
     size = [extent // made for extent, made in zip(before[2:], after[2:], strict=True)]
     return [{"type": f"{kind}_pool{axes}d", "pool_size": size}]
+
+
+def _up_sampling(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    refuse(bool(module.align_corners), "align_corners=True of an Upsample")
+    axes = len(before) - 2
+    scale = [made // extent for extent, made in zip(before[2:], after[2:], strict=True)]
+    whole = [extent * factor for extent, factor in zip(before[2:], scale, strict=True)]
+    factors = _extents(module.scale_factor, axes) if module.scale_factor is not None else tuple(scale)
+    refuse(whole != list(after[2:]) or factors != tuple(scale), f"upsampling of {before[2:]} to {after[2:]}")
+    known = ("nearest", ["linear", "bilinear", "trilinear"][axes - 1])
+    refuse(module.mode not in known, f"mode {module.mode} of an Upsample")
+    return [{"type": f"up_sampling{axes}d", "scale": scale, "mode": module.mode}]
+
+
+def _spatial_dropout(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    if len(before) < 3:
+        return _dropout(module, before, after)
+    return [{"type": f"spatial_dropout{len(before) - 2}d", "rate": module.p}] if 0 < module.p < 1 else []
 
 
 def reshaped(before: Shape, after: Shape) -> Row:
@@ -324,7 +343,15 @@ _MODULES: dict[str, Callable[[Any, Shape, Shape], Row]] = {
     "Flatten": lambda module, before, after: reshaped(before, after),
     "Unflatten": lambda module, before, after: reshaped(before, after),
     "Identity": _nothing,
-    **dict.fromkeys(("Dropout", "Dropout1d", "Dropout2d", "Dropout3d"), _dropout),
+    "Dropout": _dropout,
+    **dict.fromkeys(("Dropout1d", "Dropout2d", "Dropout3d"), _spatial_dropout),
+    **dict.fromkeys(("Upsample", "UpsamplingNearest2d"), _up_sampling),
+    "PixelShuffle": lambda module, before, after: [
+        {"type": "pixel_shuffle", "factor": module.upscale_factor}
+    ],
+    "PixelUnshuffle": lambda module, before, after: [
+        {"type": "pixel_unshuffle", "factor": module.downscale_factor}
+    ],
     "ReLU": _activations("relu"),
     "Sigmoid": _activations("sigmoid"),
     "Tanh": _activations("tanh"),

@@ -32,7 +32,7 @@ impl Dropout {
             return x;
         }
         let shape = b.shape(x).clone();
-        b.apply(ops::Dropout { rate: self.rate, features: shape.len() }, &[x], label, shape)
+        b.apply(ops::Dropout { rate: self.rate, features: shape.len(), shared: 1 }, &[x], label, shape)
     }
 }
 

@@ -4,6 +4,7 @@
 //! it and its gradients. It names no device, no numeric type and no trainer.
 
 mod activation;
+mod adaptive_pooling;
 mod attention;
 mod chain;
 mod chain_rules;
@@ -14,6 +15,7 @@ mod convolution;
 mod convolution_lower;
 mod convolution_rules;
 mod convolution_transpose;
+mod crop;
 mod dense;
 mod dropout;
 mod embedding;
@@ -21,6 +23,7 @@ mod expression;
 mod feedback;
 mod flatten;
 mod gated;
+mod gaussian_noise;
 mod kind_registry;
 mod kmeans;
 mod layer;
@@ -30,11 +33,13 @@ mod normalization;
 mod one_input;
 mod parallel;
 mod permute;
+mod pixel_shuffle;
 mod pooling;
 mod positions;
 mod prelu;
 mod projection;
 mod recurrent;
+mod resampled;
 mod reshape;
 mod residual;
 mod sample;
@@ -43,34 +48,43 @@ mod sequence_pool;
 mod sequential;
 mod settings;
 mod softmax;
+mod spatial_dropout;
 mod target;
 #[cfg(test)]
 mod tests;
+mod upsampling;
 mod window;
 mod zero_padding;
 
 pub use crate::state::{CarriedSpec, StateSpec};
 pub use activation::ActivationLayer;
+pub use adaptive_pooling::{
+    AdaptiveAvgPool, AdaptiveAvgPool1D, AdaptiveAvgPool2D, AdaptiveAvgPool3D, AdaptiveMaxPool,
+    AdaptiveMaxPool1D, AdaptiveMaxPool2D, AdaptiveMaxPool3D,
+};
 pub use attention::{MultiHeadAttention, QkNorm, RotaryConfig, RotaryRule};
 pub use chain::Chain;
 pub use class_token::ClassToken;
 pub use context::{BoundParameter, BoundState, Carrying, Context, ParameterSpec};
 pub use convolution::{Conv, Conv1D, Conv2D, Conv3D};
 pub use convolution_transpose::{ConvTranspose, ConvTranspose1D, ConvTranspose2D, ConvTranspose3D};
+pub use crop::{Crop, Crop1D, Crop2D, Crop3D};
 pub use dense::Dense;
 pub use dropout::Dropout;
 pub use embedding::{Embedding, TiedHead};
 pub use expression::{Expr, ExpressionParameter};
 pub use flatten::Flatten;
 pub use gated::{GeGLU, SwiGLU};
+pub use gaussian_noise::GaussianNoise;
 pub use kind_registry::{Configured, from_config, kinds, register, samples, schema};
 pub use kmeans::KMeans;
 pub use layer::{Feedback, FeedbackForm, Forward, Layer, TargetRules, Want};
 pub use masked::Masked;
 pub use mixture_of_experts::MixtureOfExperts;
-pub use normalization::{BatchNorm, GroupNorm, L2Norm, LayerNorm, RMSNorm};
+pub use normalization::{BatchNorm, GroupNorm, InstanceNorm, L2Norm, LayerNorm, RMSNorm};
 pub use parallel::{CombineMode, Parallel};
 pub use permute::Permute;
+pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
 pub use pooling::{
     AvgPool, AvgPool1D, AvgPool2D, AvgPool3D, GlobalAvgPool, GlobalAvgPool1D, GlobalAvgPool2D,
     GlobalAvgPool3D, GlobalMaxPool, GlobalMaxPool1D, GlobalMaxPool2D, GlobalMaxPool3D, MaxPool, MaxPool1D,
@@ -91,6 +105,8 @@ pub use softmax::{
     AdaptiveSoftmax, Entmax, GridSoftmax, GumbelSoftmax, HierarchicalSoftmax, Leaves, MaskedSoftmax,
     MixtureSoftmax, Softmax, Sparsemax,
 };
+pub use spatial_dropout::{SpatialDropout, SpatialDropout1D, SpatialDropout2D, SpatialDropout3D};
+pub use upsampling::{Interpolation, UpSampling, UpSampling1D, UpSampling2D, UpSampling3D};
 pub use window::{NamedPadding, Padding};
 pub use zero_padding::{ZeroPadding, ZeroPadding1D, ZeroPadding2D, ZeroPadding3D};
 

@@ -179,7 +179,7 @@ fn window_of<const N: usize>(
 }
 
 /// Pooling of an input of a certain shape.
-struct Pooling {
+pub(super) struct Pooling {
     op: Pool,
     /// The output's extents.
     output: Shape,
@@ -187,7 +187,7 @@ struct Pooling {
 
 impl Pooling {
     /// Windows of a size, or one over everything that leaves only the channels.
-    fn new<const N: usize>(
+    pub(super) fn new<const N: usize>(
         name: &str,
         kind: PoolKind,
         input: &Shape,
@@ -217,7 +217,7 @@ impl Pooling {
         Ok(Self { output: Shape::from([input[0]]), ..made })
     }
 
-    fn forward(self, b: &mut Builder, x: Value) -> Forward {
+    pub(super) fn forward(self, b: &mut Builder, x: Value) -> Forward {
         match self.op.kind {
             PoolKind::Max => {
                 let (y, indices) = b.apply_indexed(self.op, &[x], "y", self.output);
@@ -227,7 +227,7 @@ impl Pooling {
         }
     }
 
-    fn backward(self, b: &mut Builder, back: &Backward<'_>) -> Value {
+    pub(super) fn backward(self, b: &mut Builder, back: &Backward<'_>) -> Value {
         let shape = b.shape(back.x).clone();
         let op = Pool { direction: Direction::InputGradient, ..self.op };
         let reads = [&[back.gradient], &back.forward.saved[..]].concat();

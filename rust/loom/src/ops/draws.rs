@@ -3,6 +3,9 @@
 use crate::Result;
 use crate::shader::{Recorder, Shader};
 
+/// WGSL of the generator: `philox`, and `multiply` in 64 bits.
+pub(super) const GENERATOR: &str = include_str!("generator.wgsl");
+
 /// What becomes of the words that a thread has drawn.
 pub(super) struct Draws<'a> {
     /// What is drawn for: part of the key.
@@ -33,6 +36,7 @@ impl Draws<'_> {
     ) -> Result<()> {
         let shader = Shader::new(label, include_str!("draws.wgsl"))
             .constant("USE", self.purpose)
+            .section("GENERATOR", GENERATOR)
             .section("FUNCTIONS", self.functions)
             .section("DRAWN", self.drawn)
             .section("STORE", self.store)

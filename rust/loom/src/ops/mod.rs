@@ -3,6 +3,7 @@
 //!
 //! The set is closed but for [`Custom`]; layers lower to these and nothing else.
 
+pub mod adaptive_max;
 mod args;
 pub mod attention;
 pub mod bias;
@@ -45,6 +46,7 @@ pub mod product;
 pub mod product_update;
 pub mod recurrent;
 mod reduced_axis;
+pub mod resample;
 pub mod rotary;
 mod rounding;
 pub mod route;
@@ -57,6 +59,7 @@ pub mod target_propagation;
 pub(crate) mod testing;
 pub mod update;
 
+pub use adaptive_max::AdaptiveMax;
 pub(crate) use args::part;
 pub use args::{Args, MAX_READS, MAX_WRITES, StepValues, View};
 pub use attention::{Attention, CacheAppend};
@@ -96,6 +99,7 @@ pub use prelu::Prelu;
 pub use product::Product;
 pub use product_update::ProductUpdate;
 pub use recurrent::Recurrent;
+pub use resample::{Resample, Resampling};
 pub use rotary::{PairLayout, Rotary};
 pub use route::Route;
 pub use softmax::Softmax;
@@ -188,6 +192,8 @@ operations! {
     BiasGradient: 5e-6,
     Convolution: 2e-5,
     Pool: 2e-6,
+    Resample: 2e-6,
+    AdaptiveMax: 0.0,
     Recurrent: 2e-5,
     Pointwise: 1e-5,
     Softmax: 1e-5,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from loom.models.onnx.exporting.scope import Scope, exports
+from loom.models.onnx.exporting.scope import Scope, Unsayable, exports
 
 __all__: list[str] = []
 
@@ -113,6 +113,63 @@ def zero_padding(scope: Scope, x: str) -> str:
     return scope.graph.add("Pad", x, scope.graph.whole([0, 0, *before, 0, 0, *after]))
 
 
+@exports("crop1d", "crop2d", "crop3d")
+def crop(scope: Scope, x: str) -> str:
+    """Without what stands before and after each axis."""
+    before = scope.layer.before
+    after = before if scope.layer.after is None else scope.layer.after
+    ends = [extent - less for extent, less in zip(scope.shape[1:], after, strict=True)]
+    axes = list(range(2, 2 + len(before)))
+    return scope.graph.add("Slice", x, *map(scope.graph.whole, (before, ends, axes)))
+
+
+@exports("up_sampling1d", "up_sampling2d", "up_sampling3d")
+def up_sampling(scope: Scope, x: str) -> str:
+    """Neighbours repeated, or straight lines between centres."""
+    scales = scope.graph.constant([1.0, 1.0, *scope.layer.scale])
+    if scope.layer.mode == "nearest":
+        settings = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        return scope.graph.add("Resize", x, "", scales, mode="nearest", **settings)
+    return scope.graph.add("Resize", x, "", scales, mode="linear")
+
+
+@exports("pixel_shuffle")
+def pixel_shuffle(scope: Scope, x: str) -> str:
+    """Channels as places."""
+    return scope.graph.add("DepthToSpace", x, blocksize=scope.layer.factor, mode="CRD")
+
+
+@exports("pixel_unshuffle")
+def pixel_unshuffle(scope: Scope, x: str) -> str:
+    """Places as channels, in another order than that of ONNX's own."""
+    graph, factor, (channels, height, width) = scope.graph, scope.layer.factor, scope.shape
+    parts = graph.reshape(x, (channels, height // factor, factor, width // factor, factor))
+    return graph.reshape(graph.transpose(parts, 0, 1, 3, 5, 2, 4), scope.handle.output_shape)
+
+
+@exports(*(f"adaptive_{what}_pool{axes}d" for what in ("max", "avg") for axes in (1, 2, 3)))
+def adaptive_pooling(scope: Scope, x: str) -> str:
+    """The largest, or the mean, in each of so many windows, which ONNX has where they are alike."""
+    layer, extents = scope.layer, scope.shape[1:]
+    if any(extent % size for extent, size in zip(extents, layer.size, strict=True)):
+        raise Unsayable(
+            f"ONNX has no pooling of {extents} to {layer.size}, whose windows differ in length; it has those "
+            "of sizes that divide the input's extents"
+        )
+    window = [extent // size for extent, size in zip(extents, layer.size, strict=True)]
+    op = "MaxPool" if "max" in layer.kind else "AveragePool"
+    return scope.graph.add(op, x, kernel_shape=window, strides=window)
+
+
+@exports("instance_norm")
+def instance_norm(scope: Scope, x: str) -> str:
+    """Channels one by one."""
+    layer, graph, channels = scope.layer, scope.graph, scope.shape[0]
+    gain = scope.weight("weight") if layer.gain else graph.constant(np.ones(channels))
+    bias = bias_of(scope) or graph.constant(np.zeros(channels))
+    return graph.add("InstanceNormalization", x, gain, bias, epsilon=layer.epsilon)
+
+
 @exports("layer_norm")
 def layer_norm(scope: Scope, x: str) -> str:
     """Over the last axes."""
@@ -216,7 +273,7 @@ def permute(scope: Scope, x: str) -> str:
     return scope.graph.transpose(x, 0, *(1 + axis for axis in scope.layer.axes))
 
 
-@exports("dropout")
+@exports("dropout", "spatial_dropout1d", "spatial_dropout2d", "spatial_dropout3d", "gaussian_noise")
 def dropout(scope: Scope, x: str) -> str:
     """Nothing at inference."""
     return x

@@ -2,12 +2,14 @@
 
 mod batch_norm;
 mod group_norm;
+mod instance_norm;
 mod l2_norm;
 mod layer_norm;
 mod rms_norm;
 
 pub use batch_norm::BatchNorm;
 pub use group_norm::GroupNorm;
+pub use instance_norm::InstanceNorm;
 pub use l2_norm::L2Norm;
 pub use layer_norm::LayerNorm;
 pub use rms_norm::RMSNorm;

@@ -234,7 +234,8 @@ impl Stack {
         }
         let (at, shape) = (b.layer(), b.shape(x).clone());
         b.set_layer(Some(cx.path.inner(layer)));
-        let dropped = b.apply(Dropout { rate: self.dropout, features: shape.len() }, &[x], label, shape);
+        let dropped =
+            b.apply(Dropout { rate: self.dropout, features: shape.len(), shared: 1 }, &[x], label, shape);
         b.set_layer(at);
         dropped
     }

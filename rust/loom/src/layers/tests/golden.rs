@@ -85,7 +85,7 @@ fn read<T: DeserializeOwned>(text: &str) -> T {
     serde_json::from_str(text).unwrap()
 }
 
-/// What `tests/golden/normalization.py` and `softmax.py` write.
+/// What `tests/golden/normalization.py`, `resizing.py` and `softmax.py` write.
 #[derive(Deserialize)]
 struct InSteps {
     cases: Vec<Steps>,
@@ -154,6 +154,11 @@ fn check_all_steps(text: &str) {
 #[test]
 fn normalisations_are_pytorchs() {
     check_all_steps(include_str!("../../../../../tests/golden/normalization.json"));
+}
+
+#[test]
+fn layers_that_resize_are_pytorchs() {
+    check_all_steps(include_str!("../../../../../tests/golden/resizing.json"));
 }
 
 #[test]

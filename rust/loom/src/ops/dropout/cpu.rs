@@ -21,7 +21,12 @@ impl Operation for Dropout {
         args.cpu.pool().for_each_chunk(y, TRANSCENDENTAL, |task, y| {
             let start = task * TRANSCENDENTAL;
             let x = &x[start..][..y.len()];
-            T::dispatch(isa, Drop { x, y, stream, index: before + start as u64, threshold, factor });
+            let index = before + start as u64;
+            if self.shared == 1 {
+                T::dispatch(isa, Drop { x, y, stream, index, threshold, factor });
+            } else {
+                drop_together(x, y, &stream, (index, self.shared as u64), (threshold, factor));
+            }
         });
         Ok(())
     }
@@ -32,6 +37,32 @@ impl Dropout {
     pub(super) fn threshold(&self) -> u32 {
         // A cast saturates, so that a rate just below 1 does not wrap around.
         (self.rate * (1u64 << 32) as f64).round() as u32
+    }
+}
+
+/// Some elements, the first of them element `index` of the batch, of which `shared` have one word. One product
+/// an element is the same in all instruction sets.
+fn drop_together<T: Real>(
+    mut x: &[T],
+    mut y: &mut [T],
+    stream: &Stream,
+    (mut index, shared): (u64, u64),
+    (threshold, factor): (u32, T),
+) {
+    while !y.is_empty() {
+        let (group, before) = (index / shared, index % shared);
+        let word = stream.block((group / 4) as u32)[(group % 4) as usize];
+        let count = ((shared - before) as usize).min(y.len());
+        let (y_now, y_later) = y.split_at_mut(count);
+        let (x_now, x_later) = x.split_at(count);
+        if word < threshold {
+            y_now.fill(T::ZERO);
+        } else {
+            for (y, x) in y_now.iter_mut().zip(x_now) {
+                *y = *x * factor;
+            }
+        }
+        (x, y, index) = (x_later, y_later, index + count as u64);
     }
 }
 
@@ -90,18 +121,19 @@ mod tests {
         setting
     }
 
-    fn check<T: Real>(rows: usize, features: usize, rate: f64, row_offset: u64) {
+    fn check<T: Real>(rows: usize, (groups, shared): (usize, usize), rate: f64, row_offset: u64) {
+        let features = groups * shared;
         let mut x = numbers::<T>(13, rows * features);
         x[0] = T::INFINITY;
         let stream = Stream::new(0x1234_5678_9ABC, 5, 0xABCD, Use::Dropout);
         let factor = T::from_f64(1.0 / (1.0 - rate));
         let expected: Vec<T> = (0..x.len())
             .map(|i| {
-                let word = stream.word(row_offset * features as u64 + i as u64);
+                let word = stream.word(row_offset * groups as u64 + (i / shared) as u64);
                 if (f64::from(word)) < rate * 2f64.powi(32) { T::ZERO } else { x[i] * factor }
             })
             .collect();
-        assert_bits(&setting(rows, &x, row_offset).result(&Dropout { rate, features }), &expected);
+        assert_bits(&setting(rows, &x, row_offset).result(&Dropout { rate, features, shared }), &expected);
     }
 
     proptest! {
@@ -110,17 +142,23 @@ mod tests {
         #[test]
         fn the_mask_is_that_of_the_stream(
             rows in 1..6usize,
-            features in 1..150usize,
+            groups in 1..150usize,
+            shared in prop_oneof![Just(1), 2..40usize],
             rate in (0..1024u32).prop_map(|rate| f64::from(rate) / 1024.0),
             row_offset in 0..1000u64,
         ) {
-            check::<f32>(rows, features, rate, row_offset);
-            check::<f64>(rows, features, rate, row_offset);
+            check::<f32>(rows, (groups, shared), rate, row_offset);
+            check::<f64>(rows, (groups, shared), rate, row_offset);
         }
 
         #[test]
-        fn a_batch_in_parts_has_the_mask_of_the_whole(features in 1..50usize, cut in 1..6usize) {
-            let (rows, op) = (7, Dropout { rate: 0.4, features });
+        fn a_batch_in_parts_has_the_mask_of_the_whole(
+            groups in 1..50usize,
+            shared in 1..4usize,
+            cut in 1..6usize,
+        ) {
+            let features = groups * shared;
+            let (rows, op) = (7, Dropout { rate: 0.4, features, shared });
             let x = numbers::<f32>(14, rows * features);
             let whole = setting(rows, &x, 0).result(&op);
             let (head, tail) = x.split_at(cut * features);
@@ -132,13 +170,16 @@ mod tests {
 
     #[test]
     fn large_extents_are_cut_into_tasks() {
-        check::<f32>(50, 333, 0.25, 3);
+        check::<f32>(50, (333, 1), 0.25, 3);
+        check::<f32>(50, (33, 11), 0.25, 3);
+        check::<f32>(3, (5, 9001), 0.25, 3);
     }
 
     #[test]
     fn about_the_rate_is_dropped_and_the_mean_is_kept() {
         let (rows, features, rate) = (200, 500, 0.3);
-        let y = setting(rows, &vec![1.0_f64; rows * features], 0).result(&Dropout { rate, features });
+        let y =
+            setting(rows, &vec![1.0_f64; rows * features], 0).result(&Dropout { rate, features, shared: 1 });
         let dropped = y.iter().filter(|y| **y == 0.0).count() as f64 / y.len() as f64;
         // Six standard deviations of a binomial count.
         assert!((dropped - rate).abs() < 6.0 * (rate * (1.0 - rate) / y.len() as f64).sqrt(), "{dropped}");
@@ -148,7 +189,7 @@ mod tests {
 
     #[test]
     fn masks_differ_between_seeds_steps_and_layers() {
-        let (x, op) = (vec![1.0_f32; 256], Dropout { rate: 0.5, features: 256 });
+        let (x, op) = (vec![1.0_f32; 256], Dropout { rate: 0.5, features: 256, shared: 1 });
         let base = setting(1, &x, 0);
         let mut others = [base.clone(), base.clone(), base.clone()];
         others[0].values.seed += 1;
@@ -164,9 +205,9 @@ mod tests {
 
     #[test]
     fn a_rate_just_below_one_drops_nearly_everything() {
-        let op = Dropout { rate: 1.0 - 1e-12, features: 4 };
+        let op = Dropout { rate: 1.0 - 1e-12, features: 4, shared: 1 };
         assert_eq!(op.threshold(), u32::MAX);
-        assert_eq!(Dropout { rate: 0.0, features: 4 }.threshold(), 0);
-        assert_eq!(Dropout { rate: 0.5, features: 4 }.threshold(), 1 << 31);
+        assert_eq!(Dropout { rate: 0.0, features: 4, shared: 1 }.threshold(), 0);
+        assert_eq!(Dropout { rate: 0.5, features: 4, shared: 1 }.threshold(), 1 << 31);
     }
 }

@@ -2,12 +2,15 @@
 
 use super::Dropout;
 use crate::Result;
-use crate::ops::draws::Draws;
-use crate::shader::{GpuOperation, Recorder};
+use crate::ops::draws::{Draws, GENERATOR};
+use crate::shader::{GpuOperation, Operand, Recorder, Shader};
 
 impl GpuOperation for Dropout {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let (x, y) = (recorder.read(0)?, recorder.write(0)?);
+        if self.shared > 1 {
+            return self.record_shared(recorder, x, y);
+        }
         let draws = Draws {
             purpose: 2,
             path: recorder.path(),
@@ -24,6 +27,25 @@ impl GpuOperation for Dropout {
                 .number("threshold", self.threshold())
                 .real("factor", 1.0 / (1.0 - self.rate))
         })
+    }
+}
+
+impl Dropout {
+    /// Groups of several elements: each thread draws the word of its element's group.
+    fn record_shared(&self, recorder: &mut Recorder<'_>, x: Operand, y: Operand) -> Result<()> {
+        let elements = y.elements;
+        Shader::new("dropout of groups", include_str!("shared.wgsl"))
+            .constant("USE", 2)
+            .section("GENERATOR", GENERATOR)
+            .read("x", "f32", x)
+            .write("y", "f32", y)
+            .number("elements", elements)
+            .number("groups", self.features / self.shared)
+            .number("shared_elements", self.shared)
+            .number("path", recorder.path())
+            .number("threshold", self.threshold())
+            .real("factor", 1.0 / (1.0 - self.rate))
+            .elements(recorder, elements)
     }
 }
 
@@ -65,19 +87,22 @@ mod tests {
             rows in 1..40usize,
             features in 1..100usize,
             rate in prop_oneof![Just(0.0), Just(0.5), 0.0..1.0],
+            shared in prop_oneof![Just(1), 2..20usize],
             row_offset in prop_oneof![Just(0u64), 0..100_000u64],
         ) {
-            same(&Dropout { rate, features }, &setting(rows, features, row_offset));
+            let features = features * shared;
+            same(&Dropout { rate, features, shared }, &setting(rows, features, row_offset));
         }
     }
 
     #[test]
     fn late_rows_and_rates_near_one() {
         // Word numbers past 32 bits.
-        same(&Dropout { rate: 0.3, features: 4097 }, &setting(3, 4097, 4_000_000));
-        same(&Dropout { rate: 1.0 - 1e-12, features: 300 }, &setting(3, 300, 0));
+        same(&Dropout { rate: 0.3, features: 4097, shared: 1 }, &setting(3, 4097, 4_000_000));
+        same(&Dropout { rate: 0.3, features: 8194, shared: 2 }, &setting(3, 8194, 4_000_000));
+        same(&Dropout { rate: 1.0 - 1e-12, features: 300, shared: 1 }, &setting(3, 300, 0));
         let mut infinite = setting(1, 64, 0);
         infinite.reads = vec![Data::Real(vec![f32::INFINITY; 64])];
-        same(&Dropout { rate: 0.5, features: 64 }, &infinite);
+        same(&Dropout { rate: 0.5, features: 64, shared: 1 }, &infinite);
     }
 }
