@@ -60,6 +60,7 @@ _PROBES: dict[type, dict[str, Any]] = {
     LayerSettings: {"at": (0, 0, 0, 0)},
     LinkConfig: {"source": (0, 0, 0), "target": (0, 0, 0), "combine": "concat"},
     OutputConfig: {"cell": (0, 0, 0)},
+    losses.Expr: {"expression": "y - t"},
     schedules.Epochs: {"schedule": "constant"},
     LongRopeRule: {"original_length": 2, "factors": (1.0,)},
 }
