@@ -14,8 +14,9 @@ SHAPES = [
     *[(extent,) for extent in range(1, 51)],
     *itertools.product((5, 6, 4, 8, 12, 3, 2, 1), (4, 6, 8, 7, 5, 9, 10, 12)),
     *[(channels, extent, extent) for channels in (1, 2, 3, 4, 6, 8) for extent in (4, 6, 8, 9)],
-    *[(channels, 5, 6) for channels in range(1, 9)],
+    *[(channels, 5, 6) for channels in range(1, 10)],
     *[(channels, extent, extent, extent) for channels in (1, 2, 3, 4, 6) for extent in (3, 4, 5, 6)],
+    (2, 3, 4, 9),
 ]
 
 

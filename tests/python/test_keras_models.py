@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import loom
+from loom import nn
+from loom.models.keras_layers import Unsupported, Value, layers_of
 
 h5py = pytest.importorskip("h5py")
 FOLDER = Path(__file__).parents[1] / "golden" / "keras"
@@ -84,3 +86,38 @@ def test_weights_alone_say_so(tmp_path: Path) -> None:
         file["a"] = np.zeros(3)
     with pytest.raises(loom.SerializationError, match="weights and no model"):
         loom.load(tmp_path / "weights.h5")
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "made"),
+    [
+        (
+            "Cropping2D",
+            {"cropping": [[1, 0], [0, 2]]},
+            {"type": "crop2d", "before": [1, 0], "after": [0, 2]},
+        ),
+        ("Cropping1D", {"cropping": [1, 2]}, {"type": "crop1d", "before": [1], "after": [2]}),
+        (
+            "UpSampling2D",
+            {"size": [2, 3], "interpolation": "bilinear"},
+            {"type": "up_sampling2d", "scale": [2, 3], "mode": "bilinear"},
+        ),
+        ("UpSampling1D", {"size": 2}, {"type": "up_sampling1d", "scale": [2], "mode": "nearest"}),
+        ("SpatialDropout2D", {"rate": 0.25}, {"type": "spatial_dropout2d", "rate": 0.25}),
+        ("GaussianNoise", {"stddev": 0.5}, {"type": "gaussian_noise", "standard_deviation": 0.5}),
+    ],
+)
+def test_layers_that_resize_and_draw_are_read(
+    kind: str, config: dict[str, object], made: dict[str, object]
+) -> None:
+    axes = 1 if "1D" in kind else 2
+    row, _ = layers_of(kind, config, (), Value(axes + 1, first=True), {})
+    assert row == [made]
+    given = nn.layer_from_config(row[0]).to_config()
+    assert {name: given[name] for name in made} == made
+
+
+def test_upsampling_that_loom_has_not_is_told() -> None:
+    config = {"size": [2, 2], "interpolation": "lanczos3"}
+    with pytest.raises(Unsupported, match="interpolation lanczos3"):
+        layers_of("UpSampling2D", config, (), Value(3, first=True), {})

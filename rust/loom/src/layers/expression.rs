@@ -143,8 +143,8 @@ impl Configured for Expr {
                 .collect(),
         };
         vec![
-            Sample::new(expr("a * x + b", &[("a", &[5], 0.5), ("b", &[], 0.25)]), [3, 5]),
             Sample::new(expr("x * tanh(log1p(exp(x)))", &[]), [7]),
+            Sample::new(expr("a * x + b", &[("a", &[5], 0.5), ("b", &[], 0.25)]), [3, 5]),
             Sample::new(expr("gelu(x)", &[]), [3, 5]),
             Sample::new(
                 expr("where(x > 0, x, a * (exp(x) - 1)) + 0.1 * sin(3 * x)", &[("a", &[3, 1, 1], 1.0)]),

@@ -79,6 +79,9 @@ def _scaled(scale: NDArray[Any], shift: NDArray[Any]) -> Made:
     )
 
 
+_CROPS: dict[int, Any] = {2: nn.Crop1D, 3: nn.Crop2D, 4: nn.Crop3D}
+
+
 def moved(before: tuple[int, ...], after: tuple[int, ...], places: NDArray[np.int64]) -> list[Made] | None:
     """Layers that make a sample of elements that stand at these places of another; None without any."""
     flat = places.reshape(-1)
@@ -102,7 +105,21 @@ def moved(before: tuple[int, ...], after: tuple[int, ...], places: NDArray[np.in
         shape = (*before[:axis], len(picks), *before[axis + 1 :])
         picked = _picked(before, axis, picks)
         return picked and [*on_axis(len(before), axis, picked), *reshaped(shape, after)]
-    return None
+    return _cropped(before, after, grid, flat)
+
+
+def _cropped(
+    before: tuple[int, ...], after: tuple[int, ...], grid: NDArray[Any], flat: NDArray[Any]
+) -> list[Made] | None:
+    """The inside of every channel, where that is what the places are."""
+    if len(before) not in _CROPS or len(after) != len(before) or before[0] != after[0] or not flat.size:
+        return None
+    first = np.unravel_index(int(flat[0]), before)
+    inside = grid[tuple(slice(start, start + extent) for start, extent in zip(first, after, strict=True))]
+    if inside.shape != after or not np.array_equal(inside.reshape(-1), flat):
+        return None
+    rest = [old - int(start) - new for old, start, new in zip(before, first, after, strict=True)]
+    return [Made(_CROPS[len(before)](tuple(int(start) for start in first[1:]), tuple(rest[1:])))]
 
 
 def _picked(before: tuple[int, ...], axis: int, picks: list[int]) -> list[Made] | None:
