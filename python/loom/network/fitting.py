@@ -43,7 +43,8 @@ if TYPE_CHECKING:
         shuffle: bool
         verbose: bool
         track_perf: bool
-        on_nonfinite: str
+        on_nonfinite: Literal["raise", "skip"]
+        on_interrupt: Literal["stop", "raise"]
         validation_split: float
         validation_batch_size: int | None
         validation_frequency: int

@@ -23,6 +23,7 @@ from loom.schedules import Constant, ScheduleLike
 __all__ = ["TrainingConfig", "check_training"]
 
 _ON_NONFINITE = ("raise", "skip")
+_ON_INTERRUPT = ("stop", "raise")
 _METRIC_ALIASES = ("top_k",)
 _DEPTH_SCALES = ("none", "geometric", "inv_sqrt")
 
@@ -65,6 +66,10 @@ class TrainingConfig(Plain):
             stops with an error, "skip" leaves the step out, and either way all is as
             it was before it. In mixed precision on a
             GPU it is left out in any case while the loss scale may be the reason.
+        on_interrupt: What Ctrl-C does. "stop" ends the run in good order: the step under way is finished,
+            callbacks and run folders are told, and the result says "interrupted". "raise" does the same,
+            and then raises KeyboardInterrupt, so that what comes after the training does not run. A second
+            Ctrl-C, while the run is ending, raises it at once in either case.
         validation_split: The share of the samples, the last ones, held out for
             validation, where none is given.
         validation_batch_size: Samples at once in validation; `batch_size` by
@@ -112,7 +117,8 @@ class TrainingConfig(Plain):
     shuffle: bool = True
     verbose: bool = True
     track_perf: bool = False
-    on_nonfinite: str = "raise"
+    on_nonfinite: Literal["raise", "skip"] = "raise"
+    on_interrupt: Literal["stop", "raise"] = "stop"
     validation_split: float = 0.0
     validation_batch_size: int | None = None
     validation_frequency: int = 1
@@ -134,6 +140,7 @@ class TrainingConfig(Plain):
             "loss": loss,
             "device": check_device(where, self.device),
             "on_nonfinite": choice(where, "on_nonfinite", self.on_nonfinite, _ON_NONFINITE),
+            "on_interrupt": choice(where, "on_interrupt", self.on_interrupt, _ON_INTERRUPT),
             "depth_scale": choice_or_real(where, "depth_scale", self.depth_scale, _DEPTH_SCALES, above=0.0),
             "seed": whole(where, "seed", self.seed, least=0),
             "validation_split": real(where, "validation_split", self.validation_split, least=0.0, below=1.0),
@@ -173,9 +180,11 @@ class TrainingConfig(Plain):
     def to_config(self) -> dict[str, JSON]:
         """Returns the settings as plain JSON values."""
         settings = super().to_config()
+        # What is as it always was is written as it always was.
         if settings["loss_weights"] is None:
-            # A config of a network with a single output is written as it always was.
             del settings["loss_weights"]
+        if settings["on_interrupt"] == "stop":
+            del settings["on_interrupt"]
         return settings
 
     @property
