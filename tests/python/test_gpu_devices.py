@@ -198,7 +198,7 @@ def test_the_environment_says_what_auto_stands_for(gpu: str, monkeypatch: pytest
 def test_progress_and_callbacks_say_where(gpu: str, capsys: pytest.CaptureFixture[str]) -> None:
     seen = []
     hook = loom.LambdaCallback(on_train_begin=lambda logs: seen.append(hook.params["device"]))
-    loom.train(mlp(), blobs(), loom.TrainingConfig(device=gpu, loss="cross_entropy"), callbacks=[hook])
+    loom.train(mlp(), blobs(), loom.TrainingConfig(device=gpu, loss="cross_entropy", verbose=True), callbacks=[hook])
     assert seen == [gpu]
     assert capsys.readouterr().out.startswith(f"training on {gpu}, {loom.devices()[1].hardware} (")
 

@@ -94,6 +94,13 @@ def flag(where: str, name: str, value: object) -> bool:
     raise ConfigError(f"{where}: {name} must be True or False, got {shown(value)}")
 
 
+def flag_or_name(where: str, name: str, value: object, known: Iterable[str]) -> bool | str:
+    """Returns `value` if it is a bool, or one of the known names."""
+    names = tuple(known)
+    _note("flag_or_name", name, names=names)
+    return choice(where, name, value, names) if isinstance(value, str) else flag(where, name, value)
+
+
 def extents(
     where: str, name: str, value: object, *, axes: int, least: int, most: int = (1 << 64) - 1
 ) -> tuple[int, ...]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         device: str
         seed: int
         shuffle: bool
-        verbose: bool
+        verbose: bool | Literal["auto"]
         track_perf: bool
         on_nonfinite: Literal["raise", "skip"]
         on_interrupt: Literal["stop", "raise"]

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, cast
 
 from loom import losses, metrics, optimizers, schedules
-from loom._settings.checks import choice, choice_or_real, flag, real, whole
+from loom._settings.checks import choice, choice_or_real, flag, flag_or_name, real, whole
 from loom._settings.encoding import Plain
 from loom._settings.suggestions import shown
 from loom._typing import JSON
@@ -58,7 +58,10 @@ class TrainingConfig(Plain):
         seed: What shuffling and dropout draw from.
         shuffle: Whether samples are shuffled anew for each epoch; batches that
             come from an iterable keep their order.
-        verbose: Whether progress is shown.
+        verbose: Whether progress is shown: a live bar in terminals, a table that grows in notebooks, a line
+            per epoch elsewhere. "auto" shows it to whoever watches: in notebooks, and where standard
+            output or standard error is a terminal. In services and jobs it is quiet; there, Python's
+            `logging` has the same lines, under the name "loom".
         track_perf: Whether the duration of every step is recorded.
         on_nonfinite: What becomes of a step whose loss or gradient is not finite, or
             that would leave anything so, be it a weight, an optimizer's moment, a
@@ -115,7 +118,7 @@ class TrainingConfig(Plain):
     device: str = "auto"
     seed: int = 0
     shuffle: bool = True
-    verbose: bool = True
+    verbose: bool | Literal["auto"] = "auto"
     track_perf: bool = False
     on_nonfinite: Literal["raise", "skip"] = "raise"
     on_interrupt: Literal["stop", "raise"] = "stop"
@@ -153,7 +156,8 @@ class TrainingConfig(Plain):
         }
         for name in ("epochs", "batch_size", "validation_frequency", "accumulate"):
             settings[name] = whole(where, name, getattr(self, name), least=1)
-        for name in ("shuffle", "verbose", "track_perf"):
+        settings["verbose"] = flag_or_name(where, "verbose", self.verbose, ("auto",))
+        for name in ("shuffle", "track_perf"):
             settings[name] = flag(where, name, getattr(self, name))
         if self.learning_rate is not None:
             settings["learning_rate"] = real(where, "learning_rate", self.learning_rate, least=0.0)
