@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any
 
 from loom.callbacks import Callback, Logs
 from loom.callbacks._pace import Pace
@@ -231,9 +231,7 @@ class NotebookProgress(ProgressReporter):
             self._show()
 
 
-def reporter(
-    *, verbose: bool | Literal["auto"] | str = "auto", stream: IO[str] | None = None
-) -> ProgressReporter | None:
+def reporter(*, verbose: bool | str = "auto", stream: IO[str] | None = None) -> ProgressReporter | None:
     """Picks how progress is shown.
 
     Args:
@@ -268,9 +266,7 @@ def _in_notebook() -> bool:
 def format_logs(logs: Logs | None) -> str:
     """Lays logs out as "loss 0.1234  accuracy 0.9800", leaving out what was not measured."""
     return "  ".join(
-        f"{name} {_number(value)}"
-        for name, value in (logs or {}).items()
-        if not _unmeasured(name, value)
+        f"{name} {_number(value)}" for name, value in (logs or {}).items() if not _unmeasured(name, value)
     )
 
 
