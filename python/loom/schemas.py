@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from loom import activations, initializers, losses, optimizers, schedules
 from loom._settings.checks import choice, noted
 from loom._settings.encoding import Named, encode
-from loom.architecture import CellConfig, LayerSettings, LinkConfig, NetworkConfig, ParameterSettings
+from loom.architecture import (
+    CellConfig,
+    InputConfig,
+    LayerSettings,
+    LinkConfig,
+    NetworkConfig,
+    OutputConfig,
+    ParameterSettings,
+)
 from loom.callbacks import EarlyStopping
 from loom.catalogue import dtypes
 from loom.diagnosis.names import ALL, SEVERITIES
@@ -36,9 +44,11 @@ _ROOTS = {
 _PLAIN = (
     CellConfig,
     EarlyStopping,
+    InputConfig,
     LayerSettings,
     LinkConfig,
     NetworkConfig,
+    OutputConfig,
     ParameterSettings,
     TrainingConfig,
     TweenConfig,
@@ -46,6 +56,8 @@ _PLAIN = (
 # What lets every check of a class run, where its defaults do not.
 _PROBES: dict[type, dict[str, Any]] = {
     CellConfig: {"at": (0, 0, 0)},
+    InputConfig: {"name": "a", "shape": (1,)},
+    OutputConfig: {"name": "a", "cell": (0, 0, 0)},
     LayerSettings: {"at": (0, 0, 0, 0)},
     LinkConfig: {"source": (0, 0, 0), "target": (0, 0, 0), "combine": "concat"},
     schedules.Epochs: {"schedule": "constant"},
@@ -54,7 +66,9 @@ _PROBES: dict[type, dict[str, Any]] = {
 _LIMITS = {"above": "exclusiveMinimum", "least": "minimum", "below": "exclusiveMaximum", "most": "maximum"}
 
 
-def json_schema(of: str = "network") -> dict[str, Any]:
+def json_schema(
+    of: Literal["network", "layer", "training", "tweening"] = "network",
+) -> dict[str, Any]:
     """Returns the JSON Schema (draft 2020-12) of a configuration.
 
     Editors complete and check a network's JSON with it, and validators refuse what is out of
@@ -242,6 +256,12 @@ def _special(cls: type, field: dataclasses.Field[Any]) -> Schema:
         "input_shape": {"anyOf": [_whole(1), _row(_whole(1), 1)]},
         "grid": _row(_whole(1), 2, 3),
         "cells": _row(_ref("CellConfig")),
+        "inputs": _row(_ref("InputConfig")),
+        "outputs": _row(_ref("OutputConfig")),
+        "name": {"type": "string", "minLength": 1},
+        "shape": {"anyOf": [_whole(1), _row(_whole(1), 1)]},
+        "cell": _row(_whole(), 3, 3) if cls is OutputConfig else _nullable(_row(_whole(), 3, 3)),
+        "categories": _nullable(_whole(1)),
         "settings": _row(_ref("LayerSettings")),
         "links": _row(_ref("LinkConfig")),
         "frozen": _row({"type": "string"}),
@@ -256,8 +276,20 @@ def _special(cls: type, field: dataclasses.Field[Any]) -> Schema:
         "feedback_optimizer": _ref("optimizer"),
         "schedule": _ref("schedule"),
         "then": _ref("schedule"),
-        "loss": {"anyOf": [{"const": losses.AUTO}, _ref("loss")]},
-        "metrics": _row(_ref("metric")),
+        "loss": {
+            "anyOf": [
+                {"const": losses.AUTO},
+                _ref("loss"),
+                # By the names of outputs.
+                {"type": "object", "additionalProperties": _ref("loss"), "minProperties": 1},
+            ]
+        },
+        "loss_weights": _nullable(
+            {"type": "object", "additionalProperties": {"type": "number", "minimum": 0}}
+        ),
+        "metrics": {
+            "anyOf": [_row(_ref("metric")), {"type": "object", "additionalProperties": _row(_ref("metric"))}]
+        },
         "early_stopping": _nullable(_ref("EarlyStopping")),
         "ignore_findings": _row({"enum": [*SEVERITIES, ALL]}),
         "class_weight": _nullable(

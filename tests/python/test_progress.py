@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import loom
-
 from loom import progress
 
 

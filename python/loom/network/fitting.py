@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         label_smoothing: float
         metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]]
         accumulate: int
-        depth_scale: str | float
+        depth_scale: Literal["none", "geometric", "inv_sqrt"] | float
         early_stopping: EarlyStopping | Mapping[str, Any] | None
 
 

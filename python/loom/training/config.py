@@ -129,7 +129,7 @@ class TrainingConfig(Plain):
     label_smoothing: float = 0.0
     metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]] = ()
     accumulate: int = 1
-    depth_scale: str | float = "none"
+    depth_scale: Literal["none", "geometric", "inv_sqrt"] | float = "none"
     early_stopping: EarlyStopping | Mapping[str, Any] | None = None
     ignore_findings: str | Sequence[str] = ()
 

@@ -7,6 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping
+from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any
 
 from loom.callbacks import Callback, Logs
@@ -155,9 +156,7 @@ class NotebookProgress(ProgressReporter):
     """Seconds between two looks of the bar, so that the notebook's page keeps up."""
 
     def __init__(self, display: Any = None) -> None:  # noqa: ANN401 - a function of IPython's
-        if display is None:
-            from IPython.display import display
-        self._display = display
+        self._display = import_module("IPython.display").display if display is None else display
         self._handle: Any = None
         self._where, self._running = "", ""
         self._rows: list[dict[str, str]] = []
