@@ -50,6 +50,7 @@ def configuration(seed: int, epochs: int = 20, device: str = "auto") -> loom.Tra
         metrics=["accuracy"],
         device=device,
         seed=seed,
+        verbose=True,  # also where the output goes to a file
     )
 
 

@@ -8,6 +8,8 @@ of each layer's update with the gradient of the loss, over one batch of 1,000 im
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -50,7 +52,7 @@ def learn(row: str, seed: int, data: common.Parts) -> dict[str, float]:
     train, validation, _ = data
     net = network(seed)
     tween = loom.TweenConfig(
-        mode="difference_reconstruction" if row == "untaught" else row,
+        mode=cast("Any", "difference_reconstruction" if row == "untaught" else row),
         base_rate=0.0,
         momentum=0.0,
         depth_scale="none",

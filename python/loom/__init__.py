@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from loom.architecture import CellConfig as CellConfig
     from loom.architecture import LinkConfig as LinkConfig
     from loom.architecture import NetworkConfig as NetworkConfig
+    from loom.callbacks import AimLogger as AimLogger
     from loom.callbacks import Callback as Callback
     from loom.callbacks import CSVLogger as CSVLogger
     from loom.callbacks import DeviationHistory as DeviationHistory
@@ -68,12 +69,14 @@ if TYPE_CHECKING:
     from loom.callbacks import ExponentialMovingAverage as ExponentialMovingAverage
     from loom.callbacks import History as History
     from loom.callbacks import LambdaCallback as LambdaCallback
+    from loom.callbacks import MLflowLogger as MLflowLogger
     from loom.callbacks import ModelCheckpoint as ModelCheckpoint
     from loom.callbacks import ReduceLROnPlateau as ReduceLROnPlateau
     from loom.callbacks import RunRecorder as RunRecorder
     from loom.callbacks import StopTraining as StopTraining
     from loom.callbacks import TensorBoard as TensorBoard
     from loom.callbacks import TerminateOnNaN as TerminateOnNaN
+    from loom.callbacks import WandbLogger as WandbLogger
     from loom.callbacks import WeightHistograms as WeightHistograms
     from loom.card import ModelCard as ModelCard
     from loom.catalogue import LayerKind as LayerKind

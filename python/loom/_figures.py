@@ -39,7 +39,7 @@ def finished(figure: Figure, path: str | Path | None) -> Figure:
 
     Args:
         figure: The figure.
-        path: Where; its ending says the format. None for nowhere.
+        path: Where; its ending says the format, SVG where it has none. None for nowhere.
 
     Returns:
         The figure.
@@ -49,7 +49,10 @@ def finished(figure: Figure, path: str | Path | None) -> Figure:
     """
     if path is not None:
         try:
-            figure.savefig(path, dpi=150)
+            # A name without an ending gets the one of SVG, which is sharp at any size.
+            where = Path(path)
+            where = where if where.suffix else where.with_name(f"{where.name}.svg")
+            figure.savefig(where, dpi=150)
         except OSError as error:
             raise FileError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
     return figure

@@ -24,18 +24,29 @@ class Interrupts:
 
     Python runs signal handlers between any two lines of the main thread. As nothing is raised
     outside of `check` and `open`, whatever is taken inside this block is released there, too.
+
+    Who presses Ctrl-C once more, while the first one waits or what it ends is being put in order,
+    will wait no longer: KeyboardInterrupt is raised at once, except in what takes hold of things
+    and lets go of them (`__enter__`, `__exit__`), which is brief and ends first.
+
+    Attributes:
+        urged: Whether there was such a second one.
     """
 
     def __init__(self) -> None:
         self.open = _Open(self)
+        self.urged = False
         self._holding = True
         self._pending = False
+        self._ending = False
+        self._home: FrameType | None = None
         self._previous: Callable[[int, FrameType | None], Any] | None = None
 
     def __enter__(self) -> Self:
         previous = signal.getsignal(signal.SIGINT)
         if threading.current_thread() is threading.main_thread() and callable(previous):
             self._previous = previous
+            self._home = sys._getframe(1)
             # From here on nothing is raised, so that `with` gets hold of what it must leave again.
             signal.signal(signal.SIGINT, self._receive)
         return self
@@ -46,6 +57,11 @@ class Interrupts:
         # A handler that was put in place meanwhile is somebody's own.
         if self._previous is not None and signal.getsignal(signal.SIGINT) == self._receive:
             signal.signal(signal.SIGINT, self._previous)
+        self._home = None
+
+    def begin_ending(self) -> None:
+        """Notes that what a Ctrl-C has ended is put in order now; another one does not wait for that."""
+        self._ending = True
 
     def check(self) -> None:
         """Lets a Ctrl-C that came meanwhile do what it does: raise KeyboardInterrupt, as a rule."""
@@ -63,12 +79,24 @@ class Interrupts:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self._holding:
-            self._pending = True
+            again = (self._pending or self._ending) and self._interrupts()
+            self.urged = self.urged or again
+            self._pending = not again or self._changes_hands(frame)
+            if not self._pending:
+                raise KeyboardInterrupt
             return
         # Whatever runs after an error from here is outside of the open block.
         self._holding = True
         self._call(number, frame)
         self._holding = False
+
+    def _changes_hands(self, frame: FrameType | None) -> bool:
+        """Whether something is being taken or let go of there, below where the block was entered."""
+        while frame is not None and frame is not self._home:
+            if frame.f_code.co_name in {"__enter__", "__exit__"}:
+                return True
+            frame = frame.f_back
+        return False
 
     def _interrupts(self) -> bool:
         """Whether Ctrl-C is to raise KeyboardInterrupt: by Python's own handler, or by one of these."""

@@ -10,9 +10,9 @@ HOMES = {
         "loom._native": "__version__",
         "loom.architecture": "Categories CellConfig LinkConfig NetworkConfig",
         "loom.callbacks": (
-            "CSVLogger Callback DeviationHistory EarlyStopping ExponentialMovingAverage History "
-            "LambdaCallback ModelCheckpoint ReduceLROnPlateau RunRecorder StopTraining TensorBoard "
-            "TerminateOnNaN WeightHistograms"
+            "AimLogger CSVLogger Callback DeviationHistory EarlyStopping ExponentialMovingAverage History "
+            "LambdaCallback MLflowLogger ModelCheckpoint ReduceLROnPlateau RunRecorder StopTraining "
+            "TensorBoard TerminateOnNaN WandbLogger WeightHistograms"
         ),
         "loom.card": "ModelCard",
         "loom.catalogue": "LayerKind NumericType dtypes layers",

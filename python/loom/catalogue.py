@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from loom import _native, nn
+from loom._tables import table
 from loom.nn._layer import FAMILY
 
 __all__ = ["LayerKind", "NumericType", "dtypes", "layers"]
@@ -47,6 +48,11 @@ class NumericType:
     range: tuple[float, float]
     granularity: str
     rule: str
+
+    def _repr_html_(self) -> str:
+        """Returns what it is as a table, for notebooks."""
+        rows = [(field.name, getattr(self, field.name)) for field in dataclasses.fields(self)[1:]]
+        return table(self.name, ("", ""), rows)
 
 
 def dtypes() -> list[NumericType]:

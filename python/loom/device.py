@@ -18,6 +18,7 @@ from typing import Any
 from loom import _native
 from loom._settings.checks import choice
 from loom._settings.suggestions import unknown
+from loom._tables import settings_table, table
 from loom.errors import ConfigError, DeviceError
 
 __all__ = [
@@ -81,6 +82,10 @@ class Device:
         software = ", software" if self.software else ""
         return f"{self.name}: {self.hardware} ({self.backend}, {self.driver}{software})"
 
+    def _repr_html_(self) -> str:
+        """Returns what it can do as a table, for notebooks."""
+        return settings_table(str(self), self)
+
 
 class DeviceList(list[Device]):
     """Devices, and why there is no GPU among them where that is so.
@@ -97,6 +102,15 @@ class DeviceList(list[Device]):
     def __str__(self) -> str:
         lines = [str(device) for device in self]
         return "\n".join(lines if self.reason is None else [*lines, f"no GPU: {self.reason}"])
+
+    def _repr_html_(self) -> str:
+        """Returns the devices as a table, for notebooks."""
+        rows = [
+            (device.name, device.hardware, device.backend, device.driver, "yes" if device.software else "")
+            for device in self
+        ]
+        head = ("name", "hardware", "backend", "driver", "software")
+        return table("devices", head, rows, "" if self.reason is None else f"no GPU: {self.reason}")
 
 
 @dataclass(frozen=True)

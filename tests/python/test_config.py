@@ -160,7 +160,7 @@ def test_defaults() -> None:
         "device": "auto",
         "seed": 0,
         "shuffle": True,
-        "verbose": True,
+        "verbose": "auto",
         "track_perf": False,
         "on_nonfinite": "raise",
         "validation_split": 0.0,

@@ -129,9 +129,9 @@ def test_labels_of_every_step_and_of_every_pixel_are_classes() -> None:
 
 
 def test_progress_says_which_loss_was_chosen(capsys: pytest.CaptureFixture[str]) -> None:
-    classifier().fit(X, LABELS, device="cpu")
+    classifier().fit(X, LABELS, device="cpu", verbose=True)
     assert capsys.readouterr().out.startswith("training on cpu, loss cross_entropy, chosen by the targets\n")
-    classifier().fit(X, LABELS, device="cpu", loss="cross_entropy")
+    classifier().fit(X, LABELS, device="cpu", loss="cross_entropy", verbose=True)
     assert capsys.readouterr().out.startswith("training on cpu\n")
 
 

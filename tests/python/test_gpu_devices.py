@@ -86,7 +86,7 @@ import json
 import numpy as np, loom
 from loom import nn
 net = loom.Sequential([nn.Dense(2)], input_shape=3)
-result = loom.train(net, (np.eye(3), [0, 1, 0]), loom.TrainingConfig(loss="cross_entropy"))
+result = loom.train(net, (np.eye(3), [0, 1, 0]), loom.TrainingConfig(loss="cross_entropy", verbose=True))
 errors = []
 for call in (lambda: net.to("gpu"), lambda: loom.init_gpu("gpu:1"), lambda: loom.frame_statistics(),
              lambda: loom.train(net, (np.eye(3), np.eye(3)[:, :2]), loom.TrainingConfig(device="gpu"))):
@@ -198,7 +198,9 @@ def test_the_environment_says_what_auto_stands_for(gpu: str, monkeypatch: pytest
 def test_progress_and_callbacks_say_where(gpu: str, capsys: pytest.CaptureFixture[str]) -> None:
     seen = []
     hook = loom.LambdaCallback(on_train_begin=lambda logs: seen.append(hook.params["device"]))
-    loom.train(mlp(), blobs(), loom.TrainingConfig(device=gpu, loss="cross_entropy"), callbacks=[hook])
+    loom.train(
+        mlp(), blobs(), loom.TrainingConfig(device=gpu, loss="cross_entropy", verbose=True), callbacks=[hook]
+    )
     assert seen == [gpu]
     assert capsys.readouterr().out.startswith(f"training on {gpu}, {loom.devices()[1].hardware} (")
 

@@ -282,3 +282,153 @@ def test_every_callback_hears_of_an_epoch_that_one_is_interrupted_in() -> None:
     result = loom.train(mlp(), blobs(), quiet(epochs=5), callbacks=[hook, history])
     assert result.interrupted
     assert history.epoch == [0]
+
+
+# One more Ctrl-C, and on_interrupt
+
+
+def test_a_second_ctrl_c_does_not_wait() -> None:
+    reached: list[str] = []
+
+    def press() -> None:
+        signal.raise_signal(signal.SIGINT)
+        reached.append("the first one waits")
+        signal.raise_signal(signal.SIGINT)
+        reached.append("never")
+
+    interrupts = Interrupts()
+    with pytest.raises(KeyboardInterrupt), interrupts:
+        press()
+    assert reached == ["the first one waits"]
+    assert interrupts.urged
+    assert not interrupts.came_late()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_ctrl_c_waits_for_what_lets_go_of_things() -> None:
+    left: list[str] = []
+
+    class Held:
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *error: object) -> None:
+            signal.raise_signal(signal.SIGINT)
+            left.append("to its end")
+
+    with Interrupts() as interrupts:
+        interrupts.begin_ending()
+        with Held():
+            pass
+        left.append("after it")
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+    assert left == ["to its end", "after it"]
+    assert interrupts.urged
+
+
+class Twice(loom.Callback):
+    """Presses Ctrl-C after the first epoch, and once more while the run ends."""
+
+    # So that it is held back as in the callbacks of loom's own.
+    __module__ = "loom.callbacks.twice"
+
+    def __init__(self) -> None:
+        self.reached: list[str] = []
+
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+        signal.raise_signal(signal.SIGINT)
+        self.reached.append(f"epoch {epoch}")
+
+    def on_train_end(self, logs: object = None) -> None:
+        signal.raise_signal(signal.SIGINT)
+        self.reached.append("never")
+
+
+def test_a_second_ctrl_c_raises_while_a_run_ends() -> None:
+    net, history, twice = mlp(), loom.History(), Twice()
+    with pytest.raises(KeyboardInterrupt):
+        loom.train(net, blobs(), quiet(epochs=5), callbacks=[history, twice])
+    assert twice.reached == ["epoch 0"]
+    assert history.epoch == [0]
+    assert loom.train(net, blobs(), quiet()).stop_reason == "finished"
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_two_ctrl_c_at_any_lines_leave_a_network_that_trains(kind: str) -> None:
+    run = RUNS[kind]()
+    run()
+    counted = OneLine(0)
+    with counted:
+        run()
+
+    def go() -> None:
+        run()
+        # What has come too late for the run is told by the handler of Python's own.
+        signal.raise_signal(signal.SIGINT)
+
+    step = 1 if os.environ.get("LOOM_SOAK") == "1" else max(counted.lines // 40, 1)
+    for number in range(1 + len(kind) % step, counted.lines, step):
+        with pytest.raises(KeyboardInterrupt), TwoLines(number, 1 + number % 7):
+            go()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        again = run()
+        assert not again.interrupted
+        if isinstance(run, Run):
+            assert np.isfinite(run.net.predict(blobs(2)[0])).all()
+
+
+class TwoLines(OneLine):
+    """Sends SIGINT before a line, and again some lines later."""
+
+    def __init__(self, number: int, later: int) -> None:
+        super().__init__(number)
+        self.second = number + later
+
+    def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
+        found = super()._trace(frame, event, argument)
+        if found is not None and event == "line" and self.lines == self.second:
+            signal.raise_signal(signal.SIGINT)
+        return found
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_on_interrupt_raise_raises_when_all_is_kept(first: int, tmp_path: Path) -> None:
+    def press(epoch: int, logs: object) -> None:
+        if epoch == first:
+            signal.raise_signal(signal.SIGINT)
+
+    ended: list[object] = []
+    hook = loom.LambdaCallback(on_epoch_end=press, on_train_end=ended.append)
+    whole, net, history = mlp(), mlp(), loom.History()
+    loom.train(whole, blobs(), quiet(epochs=4, device="cpu"))
+    settings = quiet(epochs=4, device="cpu", on_interrupt="raise")
+    with pytest.raises(KeyboardInterrupt):
+        loom.train(net, blobs(), settings, callbacks=[hook, history], run=tmp_path / "run")
+    assert len(ended) == 1
+    assert history.epoch == list(range(first + 1))
+    # How Ctrl-C is answered does not make a run another one: the folder goes on with either.
+    fresh = mlp()
+    assert (
+        loom.train(fresh, blobs(), quiet(epochs=4, device="cpu"), run=tmp_path / "run").stop_reason
+        == "finished"
+    )
+    assert fresh.fingerprint() == whole.fingerprint()
+    if first == 0:
+        mesh = Stepping()
+        one = loom.TrainingConfig(learning_rate=0.01, on_interrupt="raise")
+
+        def samples() -> Iterator[Any]:
+            yield from mesh.samples()
+            signal.raise_signal(signal.SIGINT)
+
+        with pytest.raises(KeyboardInterrupt):
+            loom.train_stepping(mesh.mesh, samples(), one)
+        mesh.check()
+
+
+def test_settings_with_on_interrupt_come_back() -> None:
+    config = loom.TrainingConfig(on_interrupt="raise")
+    assert loom.TrainingConfig.from_config(config.to_config()) == config
+    assert "on_interrupt" not in loom.TrainingConfig().to_config()
+    with pytest.raises(loom.ConfigError, match='did you mean "raise"'):
+        loom.TrainingConfig(on_interrupt="rise")  # type: ignore[arg-type]

@@ -1,13 +1,18 @@
-"""Progress: a bar in a terminal, lines elsewhere, nothing when not verbose."""
+"""Progress: a bar in a terminal, a table in a notebook, lines elsewhere, nothing where nobody watches."""
 
 from __future__ import annotations
 
 import io
 import math
 import re
+import sys
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
+import loom
 from loom import progress
 
 
@@ -71,3 +76,93 @@ def test_a_live_bar_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_numbers_stay_short(logs: dict[str, float] | None, line: str) -> None:
     assert progress.format_logs(logs) == line
+
+
+@pytest.mark.parametrize(
+    ("out", "error", "kind"),
+    [
+        (True, True, progress.LiveProgress),
+        (True, False, progress.LiveProgress),
+        (False, True, progress.PlainProgress),
+        (False, False, type(None)),
+    ],
+)
+def test_auto_shows_progress_to_whoever_watches(
+    out: bool, error: bool, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", Terminal() if out else io.StringIO())
+    monkeypatch.setattr(sys, "stderr", Terminal() if error else io.StringIO())
+    assert type(progress.reporter()) is kind
+
+
+def test_a_job_is_quiet_and_a_program_without_a_console_trains(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = loom.Sequential([loom.nn.Dense(2)], input_shape=3)
+    net.fit(np.zeros((4, 3)), np.zeros((4, 2)), ignore_findings="all")
+    assert capfd.readouterr() == ("", "")
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert net.fit(np.zeros((4, 3)), np.zeros((4, 2)), ignore_findings="all").stop_reason == "finished"
+
+
+class Page:
+    """A notebook's output."""
+
+    def __init__(self) -> None:
+        self.pictures: list[str] = []
+        self.text = ""
+        self.displays = 0
+
+    def display(self, shown: Any, *, display_id: bool) -> Page:
+        assert display_id
+        self.displays += 1
+        self.update(shown)
+        return self
+
+    def update(self, shown: Any) -> None:
+        self.pictures.append(shown._repr_html_())
+        self.text = repr(shown)
+
+
+def test_a_notebook_has_a_table_that_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Page()
+    kernel = SimpleNamespace(kernel=object())
+    fake = SimpleNamespace(get_ipython=lambda: kernel, display=SimpleNamespace(display=page.display))
+    monkeypatch.setitem(sys.modules, "IPython", fake)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "IPython.display", fake.display)
+    monkeypatch.setattr(progress.NotebookProgress, "_EVERY", 0.0)
+    shown = progress.reporter()
+    assert isinstance(shown, progress.NotebookProgress)
+    train(shown)
+    assert page.displays == 1
+    assert '<progress value="2" max="4">' in page.pictures[1]
+    assert "<progress" not in page.pictures[-1]
+    assert page.pictures[-1].count("<tr>") == 3
+    assert "<td>0.2500</td>" in page.pictures[-1]
+    assert "val_loss" not in page.pictures[-1]
+    assert len(page.text.splitlines()) == 3
+    # IPython in a terminal is a terminal.
+    kernel.kernel = None
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert isinstance(progress.reporter(), progress.LiveProgress)
+
+
+def test_names_of_metrics_are_text_in_a_notebook() -> None:
+    page = Page()
+    shown = progress.NotebookProgress(page.display)
+    shown.on_epoch_begin(0)
+    shown.on_train_begin()
+    shown.on_epoch_end(0, {"<b>": 1.0})
+    assert "<b>" not in page.pictures[-1]
+    assert "&lt;b&gt;" in page.pictures[-1]
+
+
+def test_settings_of_progress_come_back() -> None:
+    for verbose in (True, False, "auto"):
+        config = loom.TrainingConfig(verbose=verbose)
+        assert loom.TrainingConfig.from_config(config.to_config()) == config
+    with pytest.raises(loom.ConfigError, match='did you mean "auto"'):
+        loom.TrainingConfig(verbose="autp")  # type: ignore[arg-type]
+    with pytest.raises(loom.ConfigError, match="verbose must be True or False"):
+        loom.TrainingConfig(verbose=2)  # type: ignore[arg-type]

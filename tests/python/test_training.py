@@ -427,7 +427,7 @@ def test_observers_see_every_step() -> None:
 
 
 def test_progress_is_a_line_an_epoch_and_silence_where_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    config = loom.TrainingConfig(epochs=2, loss="cross_entropy", metrics=["accuracy"])
+    config = loom.TrainingConfig(epochs=2, loss="cross_entropy", metrics=["accuracy"], verbose=True)
     loom.train(mlp(), blobs(), config, validation=blobs(rows=20))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3

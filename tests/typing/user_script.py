@@ -55,6 +55,26 @@ classes = net.predict(x).argmax(axis=1)
 net.morph("int8").save("net.loom")
 weights = loom.load("net.loom").layers[0].parameters["weight"].mean()
 step: float = loom.Trainer(net, config).step(x, y)
+stopping = loom.EarlyStopping("val_accuracy", patience=2, mode="max")
+trackers: list[loom.Callback] = [
+    loom.WandbLogger("project", tags=["first"]),
+    loom.MLflowLogger("experiment", tracking_uri="sqlite:///mlflow.db"),
+    loom.AimLogger("runs", batches=10),
+]
+net.fit(
+    x,
+    y,
+    on_interrupt="raise",
+    on_nonfinite="skip",
+    depth_scale="inv_sqrt",
+    verbose="auto",
+    callbacks=trackers,
+)
+folder = loom.RunFolder("runs/a", on_change="restart", mode="min")
+tween = loom.TweenConfig(mode="layerwise", gap_metric="mse", depth_scale=0.9)
+rotary = nn.MultiHeadAttention(4, rotary=nn.Rotary(layout="half_split"))
+both = nn.Parallel([nn.Dense(3), nn.Dense(3)], combine="add")
+schema = loom.json_schema("training")
 
 # What is wrong is found before it runs.
 nn.Dense(8, activation="rellu")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -66,3 +86,13 @@ loom.TrainingConfig(epoch=3)  # type: ignore[call-arg]  # pyright: ignore[report
 loom.AdamW(learning_rate=1e-3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 net.morph("int7")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 loom.Network(3, precision="float16")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+loom.TrainingConfig(on_nonfinite="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+loom.TrainingConfig(on_interrupt="return")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+loom.TrainingConfig(verbose="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+loom.EarlyStopping(mode="maximum")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+loom.ModelCheckpoint("a.loom", mode="maximum")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+loom.TweenConfig(mode="layer")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+nn.Conv2D(8, kernel_size=3, padding="full")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+nn.Rotary(layout="half")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+nn.Parallel([nn.Dense(3)], combine="sum")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+loom.json_schema("net")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

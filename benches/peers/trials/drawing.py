@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,7 +197,7 @@ def words(chance: Chance) -> Drawn:
     elif kind == 1:
         other = nn.Embedding(vocabulary, width)
         combine = chance.one(["add", "concat", "average"])
-        layers = [nn.Parallel([embedding, other], combine=combine)]
+        layers = [nn.Parallel([embedding, other], combine=cast("Any", combine))]
         shape = (time, 2 * width if combine == "concat" else width)
     elif kind == 2 and time % 2 == 0:
         layers = [nn.Reshape((2, time // 2)), embedding]

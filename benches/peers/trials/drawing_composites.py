@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from loom import nn
 from trials.chance import Chance
 from trials.drawing_layers import (
@@ -67,11 +69,11 @@ def parallel(chance: Chance, shape: Shape, depth: int) -> nn.Layer:
         if chance.happens(0.5):
             spots = [(y, x) for y in range(grid[0]) for x in range(grid[1])]
             places = chance.shuffled(spots)[: len(branches)]
-        return nn.Parallel(branches, combine=combine, grid=grid, places=places)
+        return nn.Parallel(branches, combine=cast("Any", combine), grid=grid, places=places)
     gate: list[nn.Layer] = []
     if combine == "filter" and chance.happens(0.5):
         gate = [nn.Flatten(), dense(chance, shape), nn.Dense(len(branches))]
-    return nn.Parallel(branches, combine=combine, axis=axis, gate=gate)
+    return nn.Parallel(branches, combine=cast("Any", combine), axis=axis, gate=gate)
 
 
 def masked(chance: Chance, shape: Shape, depth: int) -> nn.Layer:

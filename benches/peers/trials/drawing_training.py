@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -191,7 +191,7 @@ class Course:
             class_weight=aim.class_weight,
             label_smoothing=aim.label_smoothing,
             accumulate=self.accumulate,
-            depth_scale=self.depth_scale,
+            depth_scale=cast("Any", self.depth_scale),
             metrics=[] if aim.over_classes else ["mse", "mae", "r2"],
         )
 

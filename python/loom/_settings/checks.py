@@ -7,12 +7,14 @@ import operator
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, SupportsFloat, SupportsIndex, TypeAlias, cast
+from typing import Any, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, cast
 
 from loom._settings.suggestions import shown, unknown
 from loom.errors import ConfigError
 
 ExtentsLike: TypeAlias = "int | Sequence[int]"
+
+_Name = TypeVar("_Name", bound=str)
 
 _NOTES: ContextVar[dict[str, dict[str, Any]] | None] = ContextVar("checks", default=None)
 
@@ -94,6 +96,13 @@ def flag(where: str, name: str, value: object) -> bool:
     raise ConfigError(f"{where}: {name} must be True or False, got {shown(value)}")
 
 
+def flag_or_name(where: str, name: str, value: object, known: Iterable[str]) -> bool | str:
+    """Returns `value` if it is a bool, or one of the known names."""
+    names = tuple(known)
+    _note("flag_or_name", name, names=names)
+    return choice(where, name, value, names) if isinstance(value, str) else flag(where, name, value)
+
+
 def extents(
     where: str, name: str, value: object, *, axes: int, least: int, most: int = (1 << 64) - 1
 ) -> tuple[int, ...]:
@@ -112,12 +121,14 @@ def items(value: object) -> tuple[object, ...] | None:
     return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else None
 
 
-def choice(where: str, name: str, value: object, known: Iterable[str]) -> str:
+def choice(where: str, name: str, value: object, known: Iterable[_Name]) -> _Name:
     """Returns `value` if it is one of the known names."""
     names = tuple(known)
     _note("choice", name, names=names)
-    if isinstance(value, str) and value in names:
-        return value
+    if isinstance(value, str):
+        for known_name in names:
+            if value == known_name:
+                return known_name
     raise unknown(f"{where} {name}", value, names)
 
 

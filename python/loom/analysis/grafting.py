@@ -111,7 +111,7 @@ def graft(
         rows = [(*branch.layers, *_projection(branch, branches[0])) for branch in branches]
     side = math.isqrt(len(rows) - 1) + 1
     grid = (side, side) if combine == "grid_scatter" else None
-    layer = nn.Parallel(rows, combine, axis=axis, grid=grid)
+    layer = nn.Parallel(rows, cast("Any", combine), axis=axis, grid=grid)
     first = engine_of(given[0])
     network = Network(branches[0].shapes[0], precision=first.precision, seed=first.config.seed)
     pieces = []

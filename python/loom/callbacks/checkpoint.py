@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from loom._settings.checks import choice, flag
 from loom._settings.suggestions import shown
@@ -43,7 +43,7 @@ class ModelCheckpoint(Callback):
         monitor: str = "val_loss",
         *,
         save_best_only: bool = False,
-        mode: str = "auto",
+        mode: Literal["auto", "min", "max"] = "auto",
         optimizer: bool = True,
     ) -> None:
         self.filepath = str(filepath)

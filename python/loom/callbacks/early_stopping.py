@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ class EarlyStopping(Callback, Plain):
     _: KW_ONLY
     patience: int = 0
     min_delta: float = 0.0
-    mode: str = "auto"
+    mode: Literal["auto", "min", "max"] = "auto"
     restore_best_weights: bool = False
 
     def __post_init__(self) -> None:

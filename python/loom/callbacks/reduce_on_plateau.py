@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from loom._settings.checks import choice, real, whole
 from loom.callbacks._monitoring import checked, improves, monitored
@@ -50,7 +50,7 @@ class ReduceLROnPlateau(Callback):
     factor: float = 0.1
     patience: int = 10
     min_delta: float = 1e-4
-    mode: str = "auto"
+    mode: Literal["auto", "min", "max"] = "auto"
     cooldown: int = 0
     min_scale: float = 0.0
 

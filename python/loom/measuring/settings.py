@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Literal
 
 from loom._settings.checks import choice, flag, real, whole
 from loom._settings.encoding import Plain
@@ -58,8 +59,8 @@ class Observe(Plain):
     """
 
     gradient_scale: float = 0.1
-    gap_metric: str = "rms"
-    link_budget: str = "gain"
+    gap_metric: Literal["rms", "mse"] = "rms"
+    link_budget: Literal["gain", "alignment"] = "gain"
     link_budget_scale: float = 1.0
     detect_explosions: bool = False
     gap_threshold: float = 0.1

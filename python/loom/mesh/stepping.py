@@ -238,6 +238,7 @@ def train_stepping(
         ShapeError: A sample does not fit.
         NonFiniteError: A loss or gradient is not finite.
         StateError: The mesh is not in training mode, or its network has changed.
+        KeyboardInterrupt: Ctrl-C came twice, or once with `on_interrupt="raise"` in the config.
 
     Examples:
         >>> net = loom.Network(input_shape=1, grid=(1, 2))
@@ -311,6 +312,9 @@ def train_stepping(
                     keeper.save(stepper.result, position)
                 interrupts.check()
         except KeyboardInterrupt:
+            if interrupts.urged:
+                raise
+            interrupts.begin_ending()
             interrupted = True
             # A stream that says where it is may have gone on already.
             if keeper is not None and seen % update_every == 0 and not hasattr(stream, "state_dict"):
@@ -319,6 +323,8 @@ def train_stepping(
         if keeper is not None and not interrupted:
             return keeper.finish(stepper.result)
     interrupted = interrupts.came_late() or interrupted
+    if interrupts.urged or (interrupted and settings.on_interrupt == "raise"):
+        raise KeyboardInterrupt
     result = stepper.result if keeper is None else keeper.total(stepper.result)
     seconds = time.perf_counter() - started
     return replace(result, total_time=seconds, interrupted=interrupted)

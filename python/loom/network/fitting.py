@@ -41,9 +41,10 @@ if TYPE_CHECKING:
         device: str
         seed: int
         shuffle: bool
-        verbose: bool
+        verbose: bool | Literal["auto"]
         track_perf: bool
-        on_nonfinite: str
+        on_nonfinite: Literal["raise", "skip"]
+        on_interrupt: Literal["stop", "raise"]
         validation_split: float
         validation_batch_size: int | None
         validation_frequency: int
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
         label_smoothing: float
         metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]]
         accumulate: int
-        depth_scale: str | float
+        depth_scale: Literal["none", "geometric", "inv_sqrt"] | float
         early_stopping: EarlyStopping | Mapping[str, Any] | None
 
 

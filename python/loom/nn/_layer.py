@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from loom._settings.encoding import MOST_LEVELS, Tagged, TaggedFamily, too_deep
+from loom._tables import settings_table
 from loom.nn._schema import read, schema
 
 __all__ = ["FAMILY", "Layer", "layer_from_config"]
@@ -29,6 +30,10 @@ class Layer(Tagged):
                     self._set(_levels=max(self._levels, 1 + _levels_of(getattr(self, name))))
         if self._levels > MOST_LEVELS:
             raise too_deep(where)
+
+    def _repr_html_(self) -> str:
+        """Returns the settings as a table, for notebooks; those first that were set."""
+        return settings_table(type(self).__name__, self)
 
     def _set(self, **settings: object) -> None:
         for name, value in settings.items():

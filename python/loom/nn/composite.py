@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from loom._settings.checks import items, whole
 from loom._settings.encoding import encode
@@ -221,7 +221,7 @@ class Parallel(Layer):
     """
 
     branches: Sequence[LayersLike]
-    combine: str = "concat"
+    combine: Literal["concat", "add", "average", "grid_scatter", "filter"] = "concat"
     axis: int | None = None
     grid: Sequence[int] | None = None
     places: Sequence[Sequence[int]] | None = None

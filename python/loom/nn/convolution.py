@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import cast
+from typing import Literal, cast
 
 from loom._settings.checks import ExtentsLike
 from loom.activations import ActivationLike
@@ -22,7 +22,7 @@ class _Window(Layer):
     kernel_size: ExtentsLike
     _: KW_ONLY
     stride: ExtentsLike = 1
-    padding: ExtentsLike | str = 0
+    padding: ExtentsLike | Literal["same", "valid"] = 0
     dilation: ExtentsLike = 1
     groups: int = 1
     activation: ActivationLike = "linear"

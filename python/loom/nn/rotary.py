@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from loom._settings.checks import flag, items, real
 from loom._settings.encoding import Named, NamedFamily, Plain
@@ -189,7 +189,7 @@ class Rotary(Plain):
 
     base: float = 10_000.0
     scaling: float = 1.0
-    layout: str = "interleaved"
+    layout: Literal["interleaved", "half_split"] = "interleaved"
     dim: int | None = None
     rule: RotaryRuleLike | None = None
 

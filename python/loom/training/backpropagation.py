@@ -79,6 +79,7 @@ def train(
             weights are then those from before that step.
         StateError: The network is training already; or it is to resume, and was loaded from a
             file that was saved without `optimizer=True`; or another process trains in the folder.
+        KeyboardInterrupt: Ctrl-C came twice; or once, where the config has `on_interrupt="raise"`.
 
     Warns:
         DoctorWarning: Layers, settings or data show what is most likely a mistake; the message begins with

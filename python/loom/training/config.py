@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, cast
 
 from loom import losses, metrics, optimizers, schedules
-from loom._settings.checks import choice, choice_or_real, flag, real, whole
+from loom._settings.checks import choice, choice_or_real, flag, flag_or_name, real, whole
 from loom._settings.encoding import Plain
 from loom._settings.suggestions import shown
 from loom._typing import JSON
@@ -23,6 +23,7 @@ from loom.schedules import Constant, ScheduleLike
 __all__ = ["TrainingConfig", "check_training"]
 
 _ON_NONFINITE = ("raise", "skip")
+_ON_INTERRUPT = ("stop", "raise")
 _METRIC_ALIASES = ("top_k",)
 _DEPTH_SCALES = ("none", "geometric", "inv_sqrt")
 
@@ -57,7 +58,10 @@ class TrainingConfig(Plain):
         seed: What shuffling and dropout draw from.
         shuffle: Whether samples are shuffled anew for each epoch; batches that
             come from an iterable keep their order.
-        verbose: Whether progress is shown.
+        verbose: Whether progress is shown: a live bar in terminals, a table that grows in notebooks, a line
+            per epoch elsewhere. "auto" shows it to whoever watches: in notebooks, and where standard
+            output or standard error is a terminal. In services and jobs it is quiet; there, Python's
+            `logging` has the same lines, under the name "loom".
         track_perf: Whether the duration of every step is recorded.
         on_nonfinite: What becomes of a step whose loss or gradient is not finite, or
             that would leave anything so, be it a weight, an optimizer's moment, a
@@ -65,6 +69,10 @@ class TrainingConfig(Plain):
             stops with an error, "skip" leaves the step out, and either way all is as
             it was before it. In mixed precision on a
             GPU it is left out in any case while the loss scale may be the reason.
+        on_interrupt: What Ctrl-C does. "stop" ends the run in good order: the step under way is finished,
+            callbacks and run folders are told, and the result says "interrupted". "raise" does the same,
+            and then raises KeyboardInterrupt, so that what comes after the training does not run. A second
+            Ctrl-C, while the run is ending, raises it at once in either case.
         validation_split: The share of the samples, the last ones, held out for
             validation, where none is given.
         validation_batch_size: Samples at once in validation; `batch_size` by
@@ -110,9 +118,10 @@ class TrainingConfig(Plain):
     device: str = "auto"
     seed: int = 0
     shuffle: bool = True
-    verbose: bool = True
+    verbose: bool | Literal["auto"] = "auto"
     track_perf: bool = False
-    on_nonfinite: str = "raise"
+    on_nonfinite: Literal["raise", "skip"] = "raise"
+    on_interrupt: Literal["stop", "raise"] = "stop"
     validation_split: float = 0.0
     validation_batch_size: int | None = None
     validation_frequency: int = 1
@@ -120,7 +129,7 @@ class TrainingConfig(Plain):
     label_smoothing: float = 0.0
     metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]] = ()
     accumulate: int = 1
-    depth_scale: str | float = "none"
+    depth_scale: Literal["none", "geometric", "inv_sqrt"] | float = "none"
     early_stopping: EarlyStopping | Mapping[str, Any] | None = None
     ignore_findings: str | Sequence[str] = ()
 
@@ -134,6 +143,7 @@ class TrainingConfig(Plain):
             "loss": loss,
             "device": check_device(where, self.device),
             "on_nonfinite": choice(where, "on_nonfinite", self.on_nonfinite, _ON_NONFINITE),
+            "on_interrupt": choice(where, "on_interrupt", self.on_interrupt, _ON_INTERRUPT),
             "depth_scale": choice_or_real(where, "depth_scale", self.depth_scale, _DEPTH_SCALES, above=0.0),
             "seed": whole(where, "seed", self.seed, least=0),
             "validation_split": real(where, "validation_split", self.validation_split, least=0.0, below=1.0),
@@ -146,7 +156,8 @@ class TrainingConfig(Plain):
         }
         for name in ("epochs", "batch_size", "validation_frequency", "accumulate"):
             settings[name] = whole(where, name, getattr(self, name), least=1)
-        for name in ("shuffle", "verbose", "track_perf"):
+        settings["verbose"] = flag_or_name(where, "verbose", self.verbose, ("auto",))
+        for name in ("shuffle", "track_perf"):
             settings[name] = flag(where, name, getattr(self, name))
         if self.learning_rate is not None:
             settings["learning_rate"] = real(where, "learning_rate", self.learning_rate, least=0.0)
@@ -173,9 +184,11 @@ class TrainingConfig(Plain):
     def to_config(self) -> dict[str, JSON]:
         """Returns the settings as plain JSON values."""
         settings = super().to_config()
+        # What is as it always was is written as it always was.
         if settings["loss_weights"] is None:
-            # A config of a network with a single output is written as it always was.
             del settings["loss_weights"]
+        if settings["on_interrupt"] == "stop":
+            del settings["on_interrupt"]
         return settings
 
     @property

@@ -136,6 +136,8 @@ def run_training(
             result = training.result()
     if interrupts.came_late() and result.stop_reason == "finished":
         result = replace(result, stop_reason="interrupted")
+    if interrupts.urged or (result.interrupted and config.on_interrupt == "raise"):
+        raise KeyboardInterrupt
     return result
 
 
@@ -311,8 +313,10 @@ class _Run:
         if keeper is not None and keeper.result is not None:
             self.record.receipt = keeper.result.receipt
             return keeper.result
-        self.record.take_notes = self._take_notes
-        try:
+        with ExitStack() as stack:
+            # An `__exit__` is run to its end, whatever is raised, and however often Ctrl-C comes.
+            stack.callback(self._let_go)
+            self.record.take_notes = self._take_notes
             try:
                 self._learn()
             finally:
@@ -329,12 +333,13 @@ class _Run:
                 result, self.record.receipt = replace(result, receipt=made), made
             if keeper is not None and not result.interrupted:
                 keeper.finish(result)
-        finally:
-            self.record.take_notes = None
-            self.engine.note_change()
         if self.watched:
             self._warn_of_bottlenecks()
         return result
+
+    def _let_go(self) -> None:
+        self.record.take_notes = None
+        self.engine.note_change()
 
     def _learn(self) -> None:
         """Runs all epochs, or as many as nobody stops, and keeps what they have come to."""
@@ -349,6 +354,9 @@ class _Run:
             elif not stops:
                 self._epochs()
         except KeyboardInterrupt:
+            if self.interrupts.urged:
+                raise
+            self.interrupts.begin_ending()
             self.stop_reason = "interrupted"
             if keeper is not None and self.settled:
                 keeper.save()

@@ -1,10 +1,13 @@
-"""What a training run shows: a live bar in a terminal, a line per epoch elsewhere."""
+"""What a training run shows: a bar in a terminal, a table in a notebook, a line per epoch elsewhere."""
 
 from __future__ import annotations
 
+import html
 import math
 import sys
+import time
 from collections.abc import Mapping
+from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any
 
 from loom.callbacks import Callback, Logs
@@ -14,11 +17,11 @@ from loom.device import describe
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-__all__ = ["LiveProgress", "PlainProgress", "ProgressReporter", "reporter"]
+__all__ = ["LiveProgress", "NotebookProgress", "PlainProgress", "ProgressReporter", "reporter"]
 
 
 class ProgressReporter(Callback):
-    """Base of the two ways to show progress."""
+    """Base of the ways to show progress."""
 
     live: Mapping[str, float] = {}
     """What was measured of the newest step, where training is observed."""
@@ -58,7 +61,7 @@ class ProgressReporter(Callback):
 
 
 class PlainProgress(ProgressReporter):
-    """One line per epoch, for files, notebooks and pipes.
+    """One line per epoch, for files and pipes.
 
     Args:
         stream: Where to; standard output by default.
@@ -140,29 +143,134 @@ class LiveProgress(ProgressReporter):
             self._bar = None
 
 
-def reporter(*, verbose: bool, stream: IO[str] | None = None) -> ProgressReporter | None:
+class NotebookProgress(ProgressReporter):
+    """A table that grows by a row per epoch, with a bar for the running one, in a notebook's output.
+
+    Where the notebook's output is read as text, it has the lines of `PlainProgress`.
+
+    Args:
+        display: `IPython.display.display`; IPython's own where None.
+    """
+
+    _EVERY = 0.2
+    """Seconds between two looks of the bar, so that the notebook's page keeps up."""
+
+    def __init__(self, display: Any = None) -> None:  # noqa: ANN401 - a function of IPython's
+        self._display = import_module("IPython.display").display if display is None else display
+        self._handle: Any = None
+        self._where, self._running = "", ""
+        self._rows: list[dict[str, str]] = []
+        self._lines: list[str] = []
+        self._epoch = 0
+        self._shown = 0.0
+
+    def __repr__(self) -> str:
+        return "\n".join([self._where, *self._lines])
+
+    def _repr_html_(self) -> str:
+        names = list(dict.fromkeys(name for row in self._rows for name in row))
+        cells = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in names)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(row.get(name, ''))}</td>" for name in names) + "</tr>"
+            for row in self._rows
+        )
+        table = f"<table><thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
+        return f"<div><p>{html.escape(self._where)}</p>{table}{self._running}</div>"
+
+    def _show(self) -> None:
+        self._shown = time.monotonic()
+        if self._handle is None:
+            self._handle = self._display(self, display_id=True)
+        else:
+            self._handle.update(self)
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        """Says where the training runs."""
+        self._handle, self._running = None, ""
+        self._rows, self._lines = [], []
+        self._where = _where(self.params)
+        self._show()
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        """Notes which epoch it is."""
+        super().on_epoch_begin(epoch, logs)
+        self._epoch = epoch
+
+    def on_progress(self, done: int, total: int | None, loss: float, live: Logs | None = None) -> None:
+        """Moves the bar."""
+        super().on_progress(done, total, loss, live)
+        if time.monotonic() - self._shown < self._EVERY:
+            return
+        place = f'value="{done}" max="{total}"' if total else ""
+        shown = html.escape(f"step {done}/{total or '?'}  {format_logs({'loss': loss, **self.live})}")
+        self._running = f"<p>{self._title(self._epoch)} <progress {place}></progress> {shown}</p>"
+        self._show()
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        """Adds the epoch's row."""
+        self._running = ""
+        line, took = self._line(epoch, logs)
+        self._lines.append(f"{line}  {took}")
+        known = {name: value for name, value in (logs or {}).items() if not _unmeasured(name, value)}
+        figures = self._pace.figures(self.params)
+        row = {"epoch": f"{epoch + 1}/{self.params.get('epochs', '?')}"}
+        row |= {name: _number(value) for name, value in {**known, **self.live}.items()}
+        row["seconds"] = f"{self._pace.seconds:.2f}"
+        if "samples_per_second" in figures:
+            row["samples/s"] = f"{figures['samples_per_second']:,.0f}"
+        if "learning_rate" in figures:
+            row["learning rate"] = f"{figures['learning_rate']:.3g}"
+        self._rows.append(row)
+        self._show()
+
+    def on_train_end(self, logs: Logs | None = None) -> None:
+        """Takes the bar away."""
+        if self._running:
+            self._running = ""
+            self._show()
+
+
+def reporter(*, verbose: bool | str = "auto", stream: IO[str] | None = None) -> ProgressReporter | None:
     """Picks how progress is shown.
 
     Args:
-        verbose: Whether it is shown at all.
+        verbose: Whether it is shown at all; "auto" where somebody watches: in a notebook, or where the
+            stream or standard error is a terminal.
         stream: Where to; standard output by default.
 
     Returns:
-        A live bar for a terminal, lines for anything else, None for nothing.
+        A live bar for a terminal, a table for a notebook, lines for anything else, None for nothing.
     """
     if not verbose:
         return None
     target = stream or sys.stdout
-    return LiveProgress(stream) if target.isatty() else PlainProgress(stream)
+    if stream is None and _in_notebook():
+        return NotebookProgress()
+    if _is_terminal(target):
+        return LiveProgress(stream)
+    return PlainProgress(stream) if verbose is True or _is_terminal(sys.stderr) else None
+
+
+def _is_terminal(stream: IO[str] | None) -> bool:
+    # Programs without a console, as pythonw's, have none.
+    return stream is not None and stream.isatty()
+
+
+def _in_notebook() -> bool:
+    """Whether the program runs in a kernel of Jupyter's; IPython is asked only where it runs already."""
+    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return getattr(get_shell() if get_shell is not None else None, "kernel", None) is not None
 
 
 def format_logs(logs: Logs | None) -> str:
     """Lays logs out as "loss 0.1234  accuracy 0.9800", leaving out what was not measured."""
     return "  ".join(
-        f"{name} {_number(value)}"
-        for name, value in (logs or {}).items()
-        if not (name.startswith("val_") and math.isnan(value))
+        f"{name} {_number(value)}" for name, value in (logs or {}).items() if not _unmeasured(name, value)
     )
+
+
+def _unmeasured(name: str, value: float) -> bool:
+    return name.startswith("val_") and math.isnan(value)
 
 
 def _number(value: float) -> str:

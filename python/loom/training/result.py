@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from loom._tables import table
+
 if TYPE_CHECKING:
     from loom.training.receipt import Receipt
 
@@ -62,6 +64,17 @@ class TrainingResult:
     def interrupted(self) -> bool:
         """Whether Ctrl-C ended the run."""
         return self.stop_reason == "interrupted"
+
+    def _repr_html_(self) -> str:
+        """Returns the epochs as a table, for notebooks; of many the first and the last."""
+        names = ("epoch", "loss", *self.metrics)
+        rows = [
+            (epoch + 1, *(f"{values[epoch]:.4g}" for values in (self.loss_history, *self.metrics.values())))
+            for epoch in range(len(self.loss_history))
+        ]
+        if len(rows) > 20:
+            rows = [*rows[:10], ("...",) * len(names), *rows[-10:]]
+        return table("training", names, rows, repr(self))
 
     def __repr__(self) -> str:
         last = "".join(f", {name} {values[-1]:.4g}" for name, values in self.metrics.items() if values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Literal
 
 from loom._settings.checks import choice, flag, real, whole
 from loom.errors import ConfigError
@@ -60,8 +61,8 @@ class RunFolder:
     every_seconds: float | None = 60.0
     keep: int = 2
     monitor: str | None = None
-    mode: str = "auto"
-    on_change: str = "raise"
+    mode: Literal["auto", "min", "max"] = "auto"
+    on_change: Literal["raise", "continue", "restart"] = "raise"
     background: bool = True
 
     def __post_init__(self) -> None:

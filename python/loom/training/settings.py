@@ -57,7 +57,14 @@ def engine_config(
         config = replace(config, loss="nll" if losses.is_classification(config.loss) else "mse")
     known = [metric for metric in config.metrics if isinstance(metric, metrics.Metric)]
     encoded = replace(config, metrics=known, class_weight=None, early_stopping=None).to_config()
-    elsewhere = {"device", "verbose", "early_stopping", "validation_frequency", "ignore_findings"}
+    elsewhere = {
+        "device",
+        "verbose",
+        "early_stopping",
+        "validation_frequency",
+        "ignore_findings",
+        "on_interrupt",
+    }
     settings = {name: value for name, value in encoded.items() if name not in elsewhere}
     weights = losses.expand_class_weight(config.class_weight, losses.class_count(output_shape))
     engine: dict[str, object] = {

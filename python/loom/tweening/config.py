@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from loom import optimizers
 from loom._settings.checks import choice, choice_or_real, real, whole
@@ -87,16 +87,16 @@ class TweenConfig(Plain):
         'alignment'
     """
 
-    mode: str = "chain_rule"
+    mode: Literal["chain_rule", "layerwise", "difference", "difference_reconstruction"] = "chain_rule"
     _: KW_ONLY
     local_steps: int = 1
     base_rate: float = 0.01
     momentum: float = 0.9
     gradient_scale: float = 0.1
-    gap_metric: str = "rms"
-    link_budget: str = "gain"
+    gap_metric: Literal["rms", "mse"] = "rms"
+    link_budget: Literal["gain", "alignment"] = "gain"
     link_budget_scale: float = 1.0
-    depth_scale: str | float = "inv_sqrt"
+    depth_scale: Literal["none", "geometric", "inv_sqrt"] | float = "inv_sqrt"
     activation_clamp: float = 10.0
     detect_explosions: bool = True
     gap_threshold: float = 0.1
@@ -108,7 +108,7 @@ class TweenConfig(Plain):
     feedback_rate: float = 0.01
     feedback_noise: float = 0.1
     feedback_steps: int = 1
-    feedback_schedule: str = "steps"
+    feedback_schedule: Literal["steps", "alternate"] = "steps"
     history: int | None = None
     history_limit: int = 10_000
     depth: int = 1

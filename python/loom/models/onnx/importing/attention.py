@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -411,10 +411,10 @@ def _rule(rates: NDArray[np.float64], extent: int, dim: int | None, layout: str)
         bases = [float(f"{base:.3g}"), float(np.rint(base)), float(f"{base:.8g}")]
     for base in bases:
         if base > 0 and np.abs(base ** (-2.0 * pair / extent) / scaling / rates - 1).max() < 1e-6:
-            return nn.Rotary(base=base, scaling=scaling, layout=layout, dim=dim)
+            return nn.Rotary(base=base, scaling=scaling, layout=cast("Any", layout), dim=dim)
     factors = [float(f"{factor:.8g}") for factor in 10_000.0 ** (-2.0 * pair / extent) / rates]
     rule = nn.LongRopeRule(original_length=2.0, factors=factors, attention_factor=1.0)
-    return nn.Rotary(rule=rule, layout=layout, dim=dim)
+    return nn.Rotary(rule=rule, layout=cast("Any", layout), dim=dim)
 
 
 def _output(

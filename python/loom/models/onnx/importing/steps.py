@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,7 +156,7 @@ def joined(branches: list[list[Made]], combine: str, axis: int | None = None) ->
         longer, shorter = sorted(branches, key=len, reverse=True)
         layer: nn.Layer = nn.Residual(layers_of(longer), projection=layers_of(shorter))
         return Made(layer, nested({"layers.": longer, "projection.": shorter}))
-    layer = nn.Parallel([layers_of(branch) for branch in branches], combine=combine, axis=axis)
+    layer = nn.Parallel([layers_of(branch) for branch in branches], combine=cast("Any", combine), axis=axis)
     return Made(layer, nested({f"branches.{place}.": branch for place, branch in enumerate(branches)}))
 
 
