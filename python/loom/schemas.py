@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from loom import activations, initializers, losses, optimizers, schedules
 from loom._settings.checks import choice, noted
@@ -67,7 +67,7 @@ _PROBES: dict[type, dict[str, Any]] = {
 _LIMITS = {"above": "exclusiveMinimum", "least": "minimum", "below": "exclusiveMaximum", "most": "maximum"}
 
 
-def json_schema(of: str = "network") -> dict[str, Any]:
+def json_schema(of: Literal["network", "layer", "training", "tweening"] = "network") -> dict[str, Any]:
     """Returns the JSON Schema (draft 2020-12) of a configuration.
 
     Editors complete and check a network's JSON with it, and validators refuse what is out of
