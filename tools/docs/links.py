@@ -1,4 +1,4 @@
-"""Pages lead to files beside docs/; on the site those links are text, and what it shows of them comes along."""
+"""Pages lead to files beside docs/; on the site those links are text, what it shows of them comes along."""
 
 from __future__ import annotations
 
