@@ -86,6 +86,7 @@ def test_a_result_shows_its_epochs(epochs: int) -> None:
     x = np.random.default_rng(0).normal(size=(16, 2))
     result = net.fit(x, x[:, :1], epochs=epochs, metrics=["mae"], verbose=False)
     rows = cells(result)
+    assert result.history == {"loss": result.loss_history, "mae": result.metrics["mae"]}
     assert rows[0] == ["epoch", "loss", "mae"]
     assert len(rows) == 1 + min(epochs, 21)
     assert rows[-1] == [str(epochs), f"{result.final_loss:.4g}", f"{result.metrics['mae'][-1]:.4g}"]

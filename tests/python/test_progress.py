@@ -164,5 +164,8 @@ def test_settings_of_progress_come_back() -> None:
         assert loom.TrainingConfig.from_config(config.to_config()) == config
     with pytest.raises(loom.ConfigError, match='did you mean "auto"'):
         loom.TrainingConfig(verbose="autp")  # type: ignore[arg-type]
-    with pytest.raises(loom.ConfigError, match="verbose must be True or False"):
-        loom.TrainingConfig(verbose=2)  # type: ignore[arg-type]
+    told = 'verbose must be True or False or "auto", got 2; verbose=True is what that means'
+    with pytest.raises(loom.ConfigError, match=told):
+        loom.TrainingConfig(verbose=2)
+    with pytest.raises(loom.ConfigError, match="verbose must be True or False, got None"):
+        loom.TrainingConfig(verbose=None)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Pages lead to files beside docs/; on the site those links are text, and pictures from there come along."""
+"""Pages lead to files beside docs/; on the site those links are text, what it shows of them comes along."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
+CHANGELOG = "changelog.md"
+"""The page that shows the changelog of the repository, whose links begin beside docs/."""
 PICTURE = "rust/loom/docs/architecture.svg"
 
 
@@ -22,6 +24,10 @@ def on_files(files: Any, *, config: Any) -> Any:  # noqa: ANN401 - MkDocs's own 
 def on_page_markdown(markdown: str, *, page: Any, **_: object) -> str:  # noqa: ANN401 - MkDocs's page
     """Takes the links away that lead out of docs/ to what is there; all others are MkDocs's to check."""
     folder = Path(page.file.abs_src_path).parent
+    if page.file.src_uri == CHANGELOG:
+        told = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+        markdown = LINK.sub(lambda found: found[0] if "](docs/" in found[0] else found[1], told)
+        markdown = markdown.replace("](docs/", "](")
 
     def inside(found: re.Match[str]) -> str:
         target = (folder / found[2]).resolve()

@@ -100,7 +100,15 @@ def flag_or_name(where: str, name: str, value: object, known: Iterable[str]) -> 
     """Returns `value` if it is a bool, or one of the known names."""
     names = tuple(known)
     _note("flag_or_name", name, names=names)
-    return choice(where, name, value, names) if isinstance(value, str) else flag(where, name, value)
+    if isinstance(value, str):
+        return choice(where, name, value, names)
+    if isinstance(value, int) and not isinstance(value, bool):
+        # Keras's numbers, of which 1 and 2 are kinds of True.
+        told = " or ".join(["True", "False", *(f'"{known_name}"' for known_name in names)])
+        raise ConfigError(
+            f"{where}: {name} must be {told}, got {value}; {name}={bool(value)} is what that means"
+        )
+    return flag(where, name, value)
 
 
 def extents(

@@ -51,6 +51,11 @@ class TrainingResult:
     receipt: Receipt | None = None
 
     @property
+    def history(self) -> dict[str, list[float]]:
+        """The loss and the metrics of each epoch, in one mapping, as in Keras's `history`."""
+        return {"loss": self.loss_history, **self.metrics}
+
+    @property
     def final_loss(self) -> float:
         """The last epoch's loss; nan where no epoch was completed."""
         return self.loss_history[-1] if self.loss_history else float("nan")
