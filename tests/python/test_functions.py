@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import json
+import pickle
 import subprocess
 import sys
 import threading
@@ -22,11 +25,11 @@ RNG = np.random.default_rng(7)
 
 class Tanh(nn.Function, name="test_tanh"):
     def forward(self, ctx: nn.FunctionContext, x: np.ndarray) -> np.ndarray:
-        ctx.y = np.tanh(x)  # type: ignore[attr-defined]
-        return ctx.y  # type: ignore[attr-defined]
+        ctx.y = np.tanh(x)
+        return ctx.y
 
     def backward(self, ctx: nn.FunctionContext, dy: np.ndarray) -> np.ndarray:
-        return (1 - ctx.y**2) * dy  # type: ignore[attr-defined]
+        return (1 - ctx.y**2) * dy
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,9 @@ class Affine(nn.Function, name="test_affine"):
     def forward(
         self, ctx: nn.FunctionContext, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, gain: np.ndarray
     ) -> np.ndarray:
-        ctx.x, ctx.weight, ctx.gain = x, weight, gain  # type: ignore[attr-defined]
-        ctx.made = x @ weight.T + bias  # type: ignore[attr-defined]
-        return gain * ctx.made  # type: ignore[attr-defined]
+        ctx.x, ctx.weight, ctx.gain = x, weight, gain
+        ctx.made = x @ weight.T + bias
+        return gain * ctx.made
 
     def backward(self, ctx: Any, dy: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         inner = dy * ctx.gain
@@ -186,7 +189,7 @@ def test_errors_come_back_as_they_were_and_nothing_moves() -> None:
     learned(net, epochs=1)
     with pytest.raises(ShapeError, match=r"Shaped.forward: expected an array of shape \(48, 6\)"):
         stack([shaped("test_bad", (7,))]).predict(data()[0])
-    with pytest.raises(ConfigError, match=r"no forward"):
+    with pytest.raises(NotImplementedError, match="Empty has no forward"):
         stack([type("Empty", (nn.Function,), {}, name="test_empty")()]).predict(data()[0])
     with pytest.raises(ConfigError, match=r"nn\.Function is a base"):
         nn.Function()
@@ -324,6 +327,18 @@ def test_expressions_that_are_no_loss_say_so() -> None:
     config = loom.TrainingConfig(loss=losses.Expr("abs(y - t)"), verbose=False, device="cpu")
     with pytest.raises(InvalidValueError, match="watch has no meaning"):
         loom.train(net, (x, y), config, observe=True)
+
+
+def test_configs_with_losses_of_ones_own_are_copied() -> None:
+    config = loom.TrainingConfig(loss=squared_by_row, verbose=False, device="cpu", batch_size=16)
+    copied = copy.deepcopy(config)
+    again = pickle.loads(pickle.dumps(config))
+    assert copied == config == again
+    del config
+    gc.collect()
+    x, y = np.ones((8, 5)), np.ones((8, 2))
+    for each in (copied, again):
+        loom.train(loom.Sequential([nn.Dense(2)], input_shape=5), (x, y), each)
 
 
 def test_expressions_are_saved_in_configs() -> None:

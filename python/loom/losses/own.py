@@ -63,6 +63,10 @@ class OwnLoss(Loss):
     def __hash__(self) -> int:
         return hash((id(self.function), self.classes))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy has a number of its own.
+        return _copied, (self.function, self.classes)
+
     def of_classes(self, *, classes: bool) -> OwnLoss:
         """Returns the same loss for targets that are class indices or numbers."""
         if classes == self.classes:
@@ -145,6 +149,10 @@ _numbers = itertools.count()
 _KEPT: weakref.WeakValueDictionary[int, OwnLoss] = weakref.WeakValueDictionary()
 # Losses whose users know what they cost on a GPU.
 _TOLD: set[str] = set()
+
+
+def _copied(function: LossFunction, classes: bool | None) -> OwnLoss:
+    return OwnLoss(function, classes=classes)
 
 
 def kept(number: int) -> OwnLoss:

@@ -7,7 +7,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,11 @@ _FORMS = ("shape", "initializer")
 
 class FunctionContext:
     """What a forward pass leaves for the backward one: whatever attributes `forward` sets."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # noqa: ANN401 - the user's own
+        def __setattr__(self, name: str, value: Any) -> None: ...  # noqa: ANN401 - the user's own
 
 
 @FAMILY.register("function")
