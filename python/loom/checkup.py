@@ -91,6 +91,7 @@ def doctor(
     left_out = ignored("doctor: ignore", ignore)
     engine = engine_of(net)
     engine.check_idle("doctor")
+    engine.check_single("doctor")
     engine.build()
     data = as_known(engine, data, config)
     validation = None if validation is None else as_known(engine, validation, config)

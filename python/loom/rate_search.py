@@ -145,6 +145,7 @@ def find_rate(
         raise ConfigError(f"find_rate: largest must be above smallest, got {first:g} and {last:g}")
     engine = engine_of(net)
     engine.check_idle("find_rate")
+    engine.check_single("find_rate")
     engine.build()
     data = as_known(engine, data, config)
     told = engine.native.card()

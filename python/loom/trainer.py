@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from loom import _native
 from loom._settings.checks import flag, whole
 from loom._typing import ArrayLike
 from loom.data import TrainingBatch
+from loom.data.batches import Named
 from loom.engine import engine_of
 from loom.errors import DataError
 from loom.measuring import Observe
@@ -15,6 +18,7 @@ from loom.schedules import require_known_epochs
 from loom.training.automatic import is_open, settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Form
+from loom.training.ported import packed, settled_outputs
 from loom.training.record import record_of
 from loom.training.settings import engine_config
 
@@ -58,9 +62,9 @@ class Trainer:
         observe: bool | Observe = False,
     ) -> None:
         self.network = network
-        self.config = check_training(config)
-        require_known_epochs(self.config.schedule)
         engine = engine_of(network)
+        self.config = settled_outputs(engine, check_training(config))
+        require_known_epochs(self.config.schedule)
         engine.build()
         engine.check_idle("a trainer")
         engine.place_for_training(self.config.device)
@@ -82,12 +86,12 @@ class Trainer:
     def __repr__(self) -> str:
         return f"Trainer({self.config!r})"
 
-    def step(self, x: ArrayLike, y: ArrayLike, weight: ArrayLike | None = None) -> float:
+    def step(self, x: Named, y: Named, weight: ArrayLike | None = None) -> float:
         """Learns from one batch.
 
         Args:
-            x: (rows, *input_shape) the samples.
-            y: (rows, ...) values, or class indices.
+            x: (rows, *input_shape) the samples; of named inputs a dictionary.
+            y: (rows, ...) values, or class indices; of named outputs a dictionary.
             weight: (rows,) how much each sample counts.
 
         Returns:
@@ -100,9 +104,11 @@ class Trainer:
         """
         engine = engine_of(self.network)
         engine.check_idle("a step")
+        batch = TrainingBatch(cast("ArrayLike", x), cast("ArrayLike", y), weight)
+        batch = cast("TrainingBatch", packed(engine, self.config, batch))
         if is_open(self.config):
-            self._follow(settled_by_target(engine, self.config, y))
-        examples = self._form.examples(TrainingBatch(x, y, weight))
+            self._follow(settled_by_target(engine, self.config, batch.target))
+        examples = self._form.examples(batch)
         classes = examples[1].dtype.kind == "i"
         if self._trainer is None or self._revision != engine.revision:
             _native.check_examples(engine.native, self._settings, examples)

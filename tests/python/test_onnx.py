@@ -44,8 +44,8 @@ EVALUATED_WRONG = {
 }
 # What has no layer to be read as: places on a grid, one class alone.
 NOT_READ = {"parallel", "hierarchical_softmax"}
-# What ONNX has nothing like, or has only where windows are alike.
-NOT_SAID = {"expr": "ONNX has nothing like it"} | {
+# What ONNX has only where windows are alike.
+NOT_SAID = {
     f"adaptive_{what}_pool{axes}d": "windows differ in length"
     for what in ("max", "avg")
     for axes in (1, 2, 3)
@@ -125,6 +125,21 @@ def test_even_windows_go_out_and_places_come_in_either_order() -> None:
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
         found = load(model.SerializeToString()).predict(x)
         np.testing.assert_array_equal(found, computed(model, x))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2 - x ** 2 / 100",
+        "where(x > 0.5, leaky_relu(x, 0.3), -elu(x, 2.0)) * (x != 0)",
+        "clip(expm1(x), -1, 1) + log1p(abs(x)) + max(sin(x), min(cos(x), pi))",
+        "erf(x) + sign(x) * sqrt(abs(x)) + exp(-x * x) * (x <= 1) + gelu(x) + +log(2 + x * x)",
+    ],
+)
+def test_expressions_go_out_as_operators(text: str) -> None:
+    net = loom.Sequential([nn.Dense(4), nn.Expr(text), nn.Dense(2)], input_shape=3, seed=3)
+    again = check_both_ways(net)
+    assert again[0, 0, 0, 1].config == nn.Expr(text)
 
 
 def test_links_and_second_inputs_go_out() -> None:

@@ -284,3 +284,45 @@ def test_layers_that_go_nowhere_are_told() -> None:
         1,
         2,
     )
+
+
+def test_onnx_has_the_same_names() -> None:
+    onnx = pytest.importorskip("onnx")
+    from onnx.reference import ReferenceEvaluator
+
+    from loom.models.onnx.export import onnx_model
+
+    net, (x, _) = towers("float32"), samples(5)
+    model = onnx_model(net)
+    onnx.checker.check_model(model, full_check=True)
+    given = {
+        "image": x["image"].astype(np.float32),
+        "table": x["table"].astype(np.float32),
+        "city": x["city"][:, None].astype(np.int64),
+    }
+    found = dict(zip(["kind", "age"], ReferenceEvaluator(model).run(["kind", "age"], given), strict=True))
+    for name, expected in net.predict(x).items():
+        np.testing.assert_allclose(found[name], expected, rtol=0, atol=1e-5)
+
+
+def test_a_trainer_takes_names_and_learns_as_train_does() -> None:
+    x, y = samples()
+    mine, theirs = towers(), towers()
+    config = quiet(epochs=1, batch_size=ROWS, shuffle=False)
+    loom.train(theirs, (x, y), config)
+    assert loom.Trainer(mine, config).step(x, y) > 0
+    for one, other in zip(mine.state_dict().values(), theirs.state_dict().values(), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_what_takes_one_input_says_so() -> None:
+    net, data = towers(), samples()
+    for what, call in {
+        "doctor": lambda: loom.doctor(net, data, quiet()),
+        "find_rate": lambda: loom.find_rate(net, data, quiet()),
+        "predict_classes": lambda: net.predict_classes(data[0]),
+        "input_gradients": lambda: net.input_gradients(data[0]),
+        "Ensemble": lambda: loom.analysis.Ensemble([net]),
+    }.items():
+        with pytest.raises(ConfigError, match=f"{what} takes a network with one input and one output"):
+            call()

@@ -86,6 +86,8 @@ class Ensemble:
         threshold: float = 0.5,
     ) -> None:
         self._networks = _checked(networks)
+        for network in self._networks:
+            engine_of(network).check_single("Ensemble")
         self._names = as_names(names, len(self._networks), what="networks", prefix="network ")
         self._vote = choice("Ensemble", "vote", vote, _VOTES)
         self._threshold = real("Ensemble", "threshold", threshold)

@@ -97,6 +97,22 @@ class Engine:
         config = self.config
         return Ports(self.native, config) if config.inputs or config.outputs else None
 
+    def check_single(self, what: str) -> None:
+        """Refuses a network with names for inputs or outputs, of which something has no meaning.
+
+        Args:
+            what: What was asked for.
+
+        Raises:
+            ConfigError: The network has several inputs or outputs.
+        """
+        ports = self.ports
+        if ports is not None:
+            which = "inputs" if ports.inputs else "outputs"
+            raise ConfigError(
+                f"{what} takes a network with one input and one output; this one has named {which}"
+            )
+
     def layer_config(self, at: Coordinate, place: int) -> nn.Layer:
         """Returns the configuration of a layer; a StateError where the cell has no layers any more."""
         for cell in self.config.cells:

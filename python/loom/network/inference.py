@@ -90,6 +90,7 @@ def predict_classes(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> NDA
         >>> net.predict_classes(np.eye(2)).tolist()
         ['cat', 'dog']
     """
+    engine_of(self).check_single("predict_classes")
     outputs = predict(self, x, batch_size)
     classes = classes_of(engine_of(self).native)
     if outputs.ndim < 2:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from loom.engine import engine_of
 from loom.extras import require
 from loom.serving.settings import ServingSettings
 
@@ -36,6 +37,7 @@ def create_app(net: Network, settings: ServingSettings | None = None) -> Any:  #
     """
     for module in ("fastapi", "prometheus_client"):
         require(module, extra="serve", purpose="serving networks")
+    engine_of(net).check_single("serving")
     from loom.serving.application import application
 
     return application(net, settings or ServingSettings())

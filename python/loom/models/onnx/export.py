@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from loom._native import __version__
 from loom._settings.checks import whole
+from loom.architecture import InputConfig, OutputConfig
 from loom.engine import engine_of
 from loom.errors import ConfigError, FileError, InvalidValueError
 from loom.extras import require
 from loom.grid import coordinates
-from loom.models.onnx.exporting import layers, sequences, softmaxes
+from loom.models.onnx.exporting import expressions, layers, sequences, softmaxes
 from loom.models.onnx.exporting.graph import Graph
 from loom.models.onnx.exporting.scope import EXPORTERS, Context, Scope, Unsayable
 from loom.models.onnx.hints import HINT, HINTED, HOLDING
@@ -24,7 +26,7 @@ from loom.network.layers import LayerHandle
 __all__ = ["onnx_model", "save_onnx"]
 
 # What enters its functions in EXPORTERS.
-WRITERS = (layers, sequences, softmaxes)
+WRITERS = (expressions, layers, sequences, softmaxes)
 LARGEST = 2**31 - 2**20
 """Bytes of tensors that a file of one piece may have, with room for the rest."""
 
@@ -97,15 +99,24 @@ def onnx_model(net: Network, opset: int = 17, *, metadata: Mapping[str, str] | N
         )
     net.build()
     graph = Graph(opset)
-    written = _write(net, graph, "input")
-    graph.add("Identity", written, name="output")
+    inputs, outputs = _inputs(net), _outputs(net)
+    written = _write(net, graph, inputs)
+    for name, (cell, _) in outputs.items():
+        graph.add("Identity", written[cell], name=name)
     helper, proto = onnx.helper, onnx.TensorProto
-    kind = proto.FLOAT if engine_of(net).native.index_limit() is None else proto.INT64
     described = helper.make_graph(
         graph.nodes,
         "loom",
-        [helper.make_tensor_value_info("input", kind, ["batch", *net.input_shape])],
-        [helper.make_tensor_value_info("output", proto.FLOAT, ["batch", *net.output_shape])],
+        [
+            helper.make_tensor_value_info(
+                entry.name, proto.INT64 if entry.whole else proto.FLOAT, ["batch", *entry.shape]
+            )
+            for entry in inputs
+        ],
+        [
+            helper.make_tensor_value_info(name, proto.FLOAT, ["batch", *shape])
+            for name, (_, shape) in outputs.items()
+        ],
         [onnx.numpy_helper.from_array(values, name) for name, values in graph.tensors.items()],
     )
     opsets = [helper.make_opsetid("", opset)]
@@ -120,7 +131,46 @@ def onnx_model(net: Network, opset: int = 17, *, metadata: Mapping[str, str] | N
     return model
 
 
-def _write(net: Network, graph: Graph, x: str) -> str:
+@dataclass(frozen=True)
+class _Input:
+    """What enters a cell under a name, and whether it is whole numbers."""
+
+    name: str
+    shape: tuple[int, ...]
+    cell: tuple[int, ...]
+    whole: bool
+
+
+def _inputs(net: Network) -> list[_Input]:
+    """Returns what the network reads, in order."""
+    native, named = engine_of(net).native, cast("tuple[InputConfig, ...]", net.config.inputs)
+    first = (0, 0, 0)
+    if not named:
+        return [_Input("input", tuple(net.input_shape), first, native.index_limit() is not None)]
+    return [
+        _Input(
+            entry.name, cast("tuple[int, ...]", entry.shape), tuple(entry.cell or first), limit is not None
+        )
+        for entry, limit in zip(named, native.index_limits(), strict=True)
+    ]
+
+
+def _outputs(net: Network) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Returns the cell of every output, and one row's extents."""
+    named = cast("tuple[OutputConfig, ...]", net.config.outputs)
+    if not named:
+        return {"output": (net.cells[-1].at, tuple(net.output_shape))}
+    shapes = map(tuple, engine_of(net).native.named_output_shapes())
+    return {entry.name: (tuple(entry.cell), shape) for entry, shape in zip(named, shapes, strict=True)}
+
+
+def _concat(graph: Graph, values: Sequence[str], shape: tuple[int, ...], axis: int | None = None) -> str:
+    """Puts values side by side, along the channels of images and else the last axis."""
+    usual = 0 if len(shape) >= 3 else len(shape) - 1
+    return graph.add("Concat", *values, axis=1 + (usual if axis is None else axis))
+
+
+def _write(net: Network, graph: Graph, inputs: Sequence[_Input]) -> dict[tuple[int, ...], str]:
     """Writes every cell; InvalidValueError, with all reasons, where ONNX cannot say something."""
     handles: dict[tuple[int, ...], LayerHandle] = {handle.at: handle for handle in net.layers}
     reasons: list[str] = []
@@ -141,11 +191,16 @@ def _write(net: Network, graph: Graph, x: str) -> str:
 
     order = {at: place for place, at in enumerate(coordinates(net.grid))}
     made: dict[tuple[int, ...], str] = {}
+    x = inputs[0].name
     rows = graph.rows_of(x) if _needs_rows(net) else ""
     graph.batch = rows
     links: Any = net.config.links
     for cell in net.cells:
         context = None
+        entering = [entry for entry in inputs if entry.cell == tuple(cell.at)]
+        if entering:
+            names = [entry.name for entry in entering]
+            x = names[0] if len(names) == 1 else _concat(graph, names, entering[0].shape)
         for link in links:
             source, target = tuple(link.source), tuple(link.target)
             if target != cell.at:
@@ -161,14 +216,13 @@ def _write(net: Network, graph: Graph, x: str) -> str:
             elif link.combine == "add":
                 x = graph.add("Add", x, made[source])
             else:
-                usual = 0 if len(shape) >= 3 else len(shape) - 1
-                x = graph.add("Concat", x, made[source], axis=1 + (usual if link.axis is None else link.axis))
+                x = _concat(graph, [x, made[source]], shape, link.axis)
         for handle in cell:
             x = row(Scope(graph, handle, handles, row, context), [handle], x)
         made[cell.at] = x
     if reasons:
         raise InvalidValueError("the network cannot be said in ONNX:\n  " + "\n  ".join(reasons))
-    return x
+    return made
 
 
 def _needs_rows(net: Network) -> bool:

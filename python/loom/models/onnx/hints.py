@@ -16,5 +16,5 @@ HINTED = {
     "sparsemax",
 }
 """Layers of many operators and no parameters."""
-HOLDING = {"masked", "mixture_of_experts", "multi_head_attention"}
+HOLDING = {"expr", "masked", "mixture_of_experts", "multi_head_attention"}
 """Layers with parameters, which are the tensors whose names begin with the layer's path."""

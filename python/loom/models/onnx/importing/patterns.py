@@ -351,9 +351,9 @@ def find_noted(graph: Graph) -> None:
             }
             # A note must not ask for more memory than the file brings.
             most = max([64, *(extent for values in tensors.values() for extent in values.shape)])
-            if all(
-                not number.isdigit() or int(number) <= most for number in re.findall(r"[\w.]+", str(config))
-            ):
+            # Numbers of a formula are no extents.
+            said = str({name: value for name, value in config.items() if name != "expression"})
+            if all(not number.isdigit() or int(number) <= most for number in re.findall(r"[\w.]+", said)):
                 _noted(graph, node.outputs[0], Made(layer, tensors))
 
 
