@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -72,3 +74,25 @@ def test_licences_of_crates_are_allowed() -> None:
     licences = re.findall(r"^\| `.*\| ([^|]+) \|$", text, re.MULTILINE)
     assert licences
     assert all(any(name in allowed for name in re.split(r" OR |/", licence)) for licence in licences)
+
+
+def features(*selection: str) -> dict[str, set[str]]:
+    """Returns the features that every crate is built with for a selection of packages."""
+    command = ["cargo", "tree", "--offline", *selection, "--format", "{p} [{f}]", "--prefix", "none"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    found: dict[str, set[str]] = defaultdict(set)
+    for line in shown.splitlines():
+        crate, _, listed = line.removesuffix(" (*)").removesuffix("]").partition(" [")
+        found[crate] |= set(filter(None, listed.split(",")))
+    return found
+
+
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="needs cargo")
+def test_one_build_serves_the_module_and_the_tests() -> None:
+    """A feature that only tests ask for would have all below it, loom-nn too, built a second time."""
+    everything = features("--workspace", "--edges", "normal,build,dev")
+    module = features("--package", "loom-python", "--edges", "normal,build")
+    differing = {
+        crate: everything[crate] ^ asked for crate, asked in module.items() if everything[crate] != asked
+    }
+    assert not differing, f"ask for these in rust/loom-python/Cargo.toml, too: {differing}"
