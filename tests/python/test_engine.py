@@ -35,6 +35,14 @@ INPUTS: dict[str, tuple[int, ...]] = {
     "mixture_softmax": (12,),
     "layer_norm": (3, 4),
     "group_norm": (8,),
+    "instance_norm": (2, 4),
+    "spatial_dropout2d": IMAGE,
+    "up_sampling2d": IMAGE,
+    "adaptive_avg_pool2d": IMAGE,
+    "adaptive_max_pool2d": IMAGE,
+    "pixel_shuffle": (8, 4, 6),
+    "pixel_unshuffle": (3, 4, 6),
+    "crop2d": IMAGE,
     "rnn": SEQUENCE,
     "lstm": SEQUENCE,
     "gru": SEQUENCE,
@@ -149,7 +157,10 @@ def test_schedules_are_taken(schedule: schedules.Schedule) -> None:
     assert np.isfinite(result.loss_history).all()
 
 
-@pytest.mark.parametrize("loss", [*losses.names(), losses.Huber(0.3)], ids=str)
+NAMED = [name for name in losses.names() if name != "expr"]
+
+
+@pytest.mark.parametrize("loss", [*NAMED, losses.Huber(0.3), losses.Expr("abs(y - t)")], ids=str)
 def test_losses_learn(loss: Any) -> None:
     x, y = blobs()
     net = mlp()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from os import PathLike
+from threading import get_ident
 from typing import Any, cast
 
 import numpy as np
@@ -97,9 +98,9 @@ def run_training(
     chosen = config.loss == AUTO
     if not isinstance(callbacks, Iterable):
         raise ConfigError(f"callbacks must be a list of callbacks, got {shown(callbacks)}; put it into [ ]")
+    engine = engine_of(network)
     with Interrupts() as interrupts, ExitStack() as stack:
         with interrupts.open:
-            engine = engine_of(network)
             data = cast("Data", packed(engine, config, data, learns=True))
             validation = packed(engine, config, validation)
             data = as_known(engine, data, config, learns=True)
@@ -118,22 +119,29 @@ def run_training(
             resume = keeper.resumes or resume
         with interrupts.open:
             seen = witness(receipt, _learning(config, observe, tween), data, validation)
-        with engine_of(network).claim():
-            training = _Run(
-                network,
-                data,
-                config,
-                validation,
-                callbacks,
-                resume,
-                observe,
-                tween,
-                interrupts,
-                keeper,
-                seen,
-                chosen,
-            )
-            result = training.result()
+        claim, mine = engine.claim(), False
+        try:
+            with claim:
+                mine = True
+                training = _Run(
+                    network,
+                    data,
+                    config,
+                    validation,
+                    callbacks,
+                    resume,
+                    observe,
+                    tween,
+                    interrupts,
+                    keeper,
+                    seen,
+                    chosen,
+                )
+                result = training.result()
+        finally:
+            # A second Ctrl-C may come in the very line in which `with` would let go of it.
+            if mine and engine.trained_by == get_ident():
+                claim.__exit__(None, None, None)
     if interrupts.came_late() and result.stop_reason == "finished":
         result = replace(result, stop_reason="interrupted")
     if interrupts.urged or (result.interrupted and config.on_interrupt == "raise"):
