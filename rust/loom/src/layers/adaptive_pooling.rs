@@ -5,6 +5,7 @@ use super::layer::Linear;
 use super::one_input::{Backward, OneInput, one_input};
 use super::pooling::Pooling;
 use super::resampled::Resampled;
+use super::sample::by_axes;
 use super::settings::{kind_and_config, settings};
 use super::window::{Padding, Window, join, last, lift, ones, split, zeros};
 use super::{Context, Forward, Layer, Sample, TargetRules, shape_error, single};
@@ -88,13 +89,14 @@ fn even<const N: usize>(
 
 /// What is tried of either kind: one window, even ones, uneven ones, and more windows than elements.
 fn samples<const N: usize, L: Layer + 'static>(of: impl Fn([usize; N]) -> L) -> Vec<Sample> {
-    vec![
+    let all = vec![
         Sample::new(of(last([2, 2, 3])), join::<N>(2, [3, 3, 5])),
         Sample::new(of(ones()), join::<N>(2, [2, 3, 4])),
         Sample::new(of(last([2, 2, 3])), join::<N>(1, [2, 4, 6])),
         Sample::new(of(last([1, 4, 5])), join::<N>(2, [2, 3, 3])),
         Sample::new(of(last([1, 2, 4])), join::<N>(1, [1, 2, 19])),
-    ]
+    ];
+    by_axes::<N>(all, 1)
 }
 
 /// The layer of a struct with a `size`.

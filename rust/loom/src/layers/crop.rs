@@ -3,6 +3,7 @@
 use super::kind_registry::Configured;
 use super::layer::Linear;
 use super::one_input::{Backward, OneInput, one_input};
+use super::sample::by_axes;
 use super::settings::{kind_and_config, settings};
 use super::window::{join, last, split};
 use super::{Context, Forward, Layer, Sample, TargetRules, shape_error, single};
@@ -63,12 +64,13 @@ where
 {
     fn samples() -> Vec<Sample> {
         let uneven = Self { after: Some(last([0, 2, 1])), ..Self::new(last([1, 0, 2])) };
-        vec![
+        let all = vec![
             Sample::new(Self::new([1; N]), join::<N>(1, [3, 3, 3])),
             Sample::new(uneven, join::<N>(3, [2, 3, 5])),
             Sample::new(Self::new(last([0, 0, 3])), join::<N>(2, [2, 2, 23])),
             Sample::new(Self::new([0; N]), join::<N>(2, [1, 2, 3])),
-        ]
+        ];
+        by_axes::<N>(all, 2)
     }
 }
 

@@ -19,6 +19,15 @@ pub struct Sample {
     pub tolerance: f64,
 }
 
+/// The samples of a layer that there is for one, two and three axes: all of them for images, and for the others, which
+/// take the same way, the first ones.
+pub(super) fn by_axes<const N: usize>(mut all: Vec<Sample>, first: usize) -> Vec<Sample> {
+    if N != 2 {
+        all.truncate(first);
+    }
+    all
+}
+
 impl Sample {
     /// A layer on inputs of this shape.
     pub fn new(layer: impl Layer + 'static, input: impl Into<Shape>) -> Self {

@@ -3,6 +3,7 @@
 use super::kind_registry::Configured;
 use super::layer::Linear;
 use super::one_input::{Backward, OneInput, one_input};
+use super::sample::by_axes;
 use super::settings::{kind_and_config, settings};
 use super::window::{join, split};
 use super::{Context, Forward, Layer, Sample, TargetRules, single};
@@ -34,11 +35,12 @@ where
     [usize; N]: Serialize + DeserializeOwned,
 {
     fn samples() -> Vec<Sample> {
-        vec![
+        let all = vec![
             Sample::new(Self { rate: 0.4 }, join::<N>(7, [1, 2, 3])),
             Sample::new(Self { rate: 0.0 }, join::<N>(2, [1, 2, 3])),
             Sample::new(Self { rate: 0.2 }, join::<N>(3, [1, 1, 1])),
-        ]
+        ];
+        by_axes::<N>(all, 1)
     }
 }
 

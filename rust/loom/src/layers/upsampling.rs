@@ -4,6 +4,7 @@ use super::kind_registry::Configured;
 use super::layer::Linear;
 use super::one_input::{Backward, OneInput, one_input};
 use super::resampled::Resampled;
+use super::sample::by_axes;
 use super::settings::{Form, SettingValue, json, kind_and_config, settings};
 use super::window::{join, last, split};
 use super::{Context, Forward, Layer, Sample, TargetRules, single};
@@ -102,12 +103,13 @@ where
 {
     fn samples() -> Vec<Sample> {
         let linear = |scale| Self { mode: Interpolation::Linear, ..Self::new(last(scale)) };
-        vec![
+        let all = vec![
             Sample::new(linear([2, 2, 2]), join::<N>(2, [2, 2, 3])),
             Sample::new(Self::new(last([1, 3, 2])), join::<N>(3, [2, 2, 5])),
             Sample::new(linear([2, 1, 3]), join::<N>(1, [1, 3, 4])),
             Sample::new(Self::new(last([2, 2, 1])), join::<N>(2, [2, 1, 3])),
-        ]
+        ];
+        by_axes::<N>(all, 2)
     }
 }
 
