@@ -239,6 +239,8 @@ def _checked(note: Mapping[str, Any]) -> Schema:
     check = note["check"]
     if check == "choice":
         return {"enum": list(note["names"])}
+    if check == "flag_or_name":
+        return {"anyOf": [{"type": "boolean"}, {"enum": list(note["names"])}]}
     if check == "choice_or_real":
         return {"anyOf": [{"enum": list(note["names"])}, _limited("number", note)]}
     return (

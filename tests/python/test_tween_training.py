@@ -340,12 +340,13 @@ def test_training_without_bottlenecks_or_measures_warns_of_nothing() -> None:
 
 
 def test_progress_shows_what_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    TweenTrainer(perceptron()).fit(blobs(60), loom.TrainingConfig(loss="cross_entropy"))
+    shown = loom.TrainingConfig(loss="cross_entropy", verbose=True)
+    TweenTrainer(perceptron()).fit(blobs(60), shown)
     line = capsys.readouterr().out.splitlines()[-1]
     assert "gap 0." in line
     assert "rate 0.0100" in line
     assert "explosions 0" in line
-    loom.train(perceptron(), blobs(60), loom.TrainingConfig(loss="cross_entropy"))
+    loom.train(perceptron(), blobs(60), shown)
     assert "gap" not in capsys.readouterr().out
 
 

@@ -213,7 +213,7 @@ impl Gpu {
     pub fn lose(&self) {
         self.give_up_for("it was given up".into());
         self.device.destroy();
-        let _ = self.device.poll(wgpu::PollType::Poll);
+        let _ = self.in_turn(|| self.device.poll(wgpu::PollType::Poll));
     }
 
     /// Whether all that the device was given is done, or will be.

@@ -5,10 +5,13 @@ use super::work::Work;
 use crate::{Error, Result, interrupt};
 use std::collections::VecDeque;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How long to wait until anything else is looked at.
-const PIECE: Duration = Duration::from_millis(50);
+const PIECE: Duration = Duration::from_millis(10);
+/// The same where another thread wants to submit or wait, too.
+const SHORT_PIECE: Duration = Duration::from_micros(200);
 /// After so long a wait that must not be ended may be, and the device is given up with it.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The most submits whose end is looked for one by one.
@@ -25,12 +28,22 @@ impl Gpu {
         if self.faults.loses() {
             self.lose();
         }
-        let index = self.queue.submit([commands]);
+        let index = self.in_turn(|| self.queue.submit([commands]));
         let mut outstanding = self.waiting.outstanding.lock().unwrap_or_else(PoisonError::into_inner);
         if outstanding.len() >= MOST_OUTSTANDING {
             outstanding.pop_front();
         }
         outstanding.push_back(index);
+    }
+
+    /// Runs what has wgpu look after finished work, one thread at a time.
+    pub(super) fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.waiting.asking.fetch_add(1, Ordering::SeqCst);
+        let turn = self.waiting.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.asking.fetch_sub(1, Ordering::SeqCst);
+        let result = work();
+        drop(turn);
+        result
     }
 
     /// Notes what the device has been given to do.
@@ -49,7 +62,12 @@ impl Gpu {
         let mut since = started;
         loop {
             let newest = self.outstanding(VecDeque::back);
-            match self.poll(newest, PIECE) {
+            let asked = self.waiting.asking.load(Ordering::SeqCst) > 0;
+            if asked {
+                // Who waits for its turn gets it.
+                std::thread::sleep(SHORT_PIECE / 4);
+            }
+            match self.poll(newest, if asked { SHORT_PIECE } else { PIECE }) {
                 Ok(_) => {
                     self.waiting.outstanding.lock().unwrap_or_else(PoisonError::into_inner).clear();
                     return self.check();
@@ -104,7 +122,9 @@ impl Gpu {
             std::thread::sleep(timeout);
             return Err(wgpu::PollError::Timeout);
         }
-        self.device.poll(wgpu::PollType::Wait { submission_index: submission, timeout: Some(timeout) })
+        self.in_turn(|| {
+            self.device.poll(wgpu::PollType::Wait { submission_index: submission, timeout: Some(timeout) })
+        })
     }
 
     /// Takes a device for lost that may still be busy. Nobody waits for it again: it is never closed.

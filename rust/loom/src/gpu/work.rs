@@ -4,6 +4,7 @@ use super::pipeline::Pipeline;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -37,6 +38,11 @@ pub(super) struct Waiting {
     pub(super) limit: Mutex<Option<Duration>>,
     pub(super) outstanding: Mutex<VecDeque<wgpu::SubmissionIndex>>,
     pub(super) newest: Mutex<Option<Work>>,
+    /// Held while work is submitted or waited for: of two threads that wgpu looks after finished work for at once,
+    /// the one whose wait runs out may find that the other has cleared what it waits for, which is a panic there.
+    pub(super) turn: Mutex<()>,
+    /// Threads that wait for their turn.
+    pub(super) asking: AtomicUsize,
 }
 
 impl Waiting {
@@ -49,7 +55,13 @@ impl Waiting {
             Ok(text) => seconds(&text)?,
             Err(_) => (!software).then_some(LIMIT),
         };
-        Ok(Self { limit: Mutex::new(limit), outstanding: Mutex::default(), newest: Mutex::default() })
+        Ok(Self {
+            limit: Mutex::new(limit),
+            outstanding: Mutex::default(),
+            newest: Mutex::default(),
+            turn: Mutex::default(),
+            asking: AtomicUsize::new(0),
+        })
     }
 }
 

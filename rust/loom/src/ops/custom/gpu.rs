@@ -18,7 +18,7 @@ impl HostWork for OnHost {
     fn run(&self, rows: usize, reads: &[&[u8]], writes: &mut [&mut [u8]]) -> Result<()> {
         let cpu = Cpu::global()?;
         let values = StepValues::default();
-        let mut args = Args::new(&cpu, rows, &values);
+        let mut args = Args::new(cpu, rows, &values);
         args.accumulate = self.extents.accumulate;
         args.path = self.extents.path;
         for (view, bytes) in args.reads.iter_mut().zip(reads) {

@@ -25,6 +25,7 @@ pub struct Dropout {
 
 impl fmt::Display for Dropout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "dropout {} x{} by {}", self.rate, self.features, self.shared)
+        write!(f, "dropout {} x{}", self.rate, self.features)?;
+        if self.shared > 1 { write!(f, " by {}", self.shared) } else { Ok(()) }
     }
 }
