@@ -273,7 +273,7 @@ impl Call {
                 let (found, adds) = (found.as_slice()?, args.accumulate);
                 for (into, from) in args.write::<T>(0).iter_mut().zip(found) {
                     if adds {
-                        *into = *into + *from;
+                        *into += *from;
                     } else {
                         *into = *from;
                     }
