@@ -13,7 +13,7 @@ from loom._settings.encoding import Plain
 from loom._settings.suggestions import shown
 from loom._typing import JSON, Precision
 from loom.errors import ConfigError
-from loom.grid import as_grid, as_shape
+from loom.grid import as_grid, as_open_shape, as_shape
 from loom.nn.composite import as_layer
 
 __all__ = [
@@ -235,7 +235,7 @@ class NetworkConfig(Plain):
     """A network without its weights.
 
     Args:
-        input_shape: One sample's extents, without the batch.
+        input_shape: One sample's extents, without the batch; None for those that differ from call to call.
         grid: (depth, rows, columns), or (rows, columns) where depth is 1.
         cells: The cells that hold layers; kept in the order data flows.
         precision: "float32", "float64" or "mixed".
@@ -256,7 +256,7 @@ class NetworkConfig(Plain):
         True
     """
 
-    input_shape: int | Sequence[int]
+    input_shape: int | Sequence[int | None]
     grid: Sequence[int] = (1, 1, 1)
     cells: Sequence[CellConfig | Mapping[str, Any]] = ()
     precision: Precision = "float32"
@@ -286,7 +286,7 @@ class NetworkConfig(Plain):
             seen.add(at)
         filled = sorted((cell for cell in cells if cell.layers), key=lambda cell: tuple(cell.at))
         settings = {
-            "input_shape": as_shape(self.input_shape),
+            "input_shape": as_open_shape(self.input_shape),
             "grid": grid,
             "cells": tuple(filled),
             "precision": choice(where, "precision", self.precision, ("float32", "float64", "mixed")),

@@ -15,6 +15,7 @@ __all__ = [
     "Coordinate",
     "Extents",
     "as_grid",
+    "as_open_shape",
     "as_shape",
     "coordinates",
     "locate",
@@ -68,6 +69,34 @@ def as_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
     if numbers == () or (numbers and numbers[0] is None):
         raise ConfigError(f"input_shape must be one sample's extents, without the batch, got {shown(shape)}")
     return tuple(whole("input_shape", "an extent", number, least=1) for number in (numbers or (shape,)))
+
+
+def as_open_shape(shape: int | Sequence[int | None]) -> tuple[int | None, ...]:
+    """Checks one sample's shape, without the batch, of which extents may be left open.
+
+    Args:
+        shape: The extents, None where they differ from call to call; one number stands for a single axis.
+
+    Returns:
+        The extents.
+
+    Raises:
+        ConfigError: There are none, one is not positive, or time is open beside another axis.
+    """
+    numbers = items(shape)
+    if numbers == () or shape is None:
+        raise ConfigError(f"input_shape must be one sample's extents, without the batch, got {shown(shape)}")
+    found = tuple(
+        None if number is None else whole("input_shape", "an extent", number, least=1)
+        for number in (numbers or (shape,))
+    )
+    if found.count(None) > 1 and found[0] is None:
+        raise ConfigError(
+            f"input_shape {shown(shape)}: where the first axis, time, has no fixed extent, the others have one"
+        )
+    if None in found and len(found) > 4:
+        raise ConfigError(f"input_shape {shown(shape)}: extents are left open in at most 4 axes")
+    return found
 
 
 def coordinates(grid: Extents) -> Iterator[Coordinate]:

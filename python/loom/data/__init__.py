@@ -12,6 +12,7 @@ from loom.data.batches import as_source as as_source
 from loom.data.columns import Table as Table
 from loom.data.columns import columns as columns
 from loom.data.encoder import ColumnEncoder as ColumnEncoder
+from loom.data.extents import Padded as Padded
 from loom.data.foreign import samples as samples
 from loom.data.images import image_folder as image_folder
 from loom.data.labels import Classes as Classes
@@ -30,6 +31,7 @@ __all__ = [
     "Classes",
     "ColumnEncoder",
     "Data",
+    "Padded",
     "Source",
     "Table",
     "TrainingBatch",

@@ -16,9 +16,10 @@ from loom.convert import as_input, real_dtype
 from loom.device import missing_driver_told
 from loom.engine.observation import Observation
 from loom.engine.ports import Ports
+from loom.engine.sizing import Sizing
 from loom.engine.told import encoded
 from loom.errors import ConfigError, StateError
-from loom.grid import Coordinate, as_grid, as_shape, coordinates
+from loom.grid import Coordinate, as_grid, as_open_shape, coordinates
 from loom.observers import Observer
 
 __all__ = ["Engine", "HasEngine", "InnerLayer", "NetworkT", "engine_of"]
@@ -56,7 +57,7 @@ class Engine:
         self._config = config
         described = self.config
         self.grid = as_grid(described.grid)
-        self.input_shape = as_shape(described.input_shape)
+        self.input_shape = as_open_shape(described.input_shape)
         self.precision = described.precision
         self.dtype = real_dtype(self.precision)
         self.observation = Observation()
@@ -73,6 +74,7 @@ class Engine:
         """Whether arrays of the right dtype may go straight to the native network."""
         self.revision = 0
         """Grows with whatever a compiled training program depends on."""
+        self._sizing: Sizing | None = None
         self.renew()
         self._built = False
         self._inner: dict[tuple[int, ...], dict[str, InnerLayer]] = {}
@@ -96,6 +98,29 @@ class Engine:
         """The named inputs and outputs; None where there is one of each, without names."""
         config = self.config
         return Ports(self.native, config) if config.inputs or config.outputs else None
+
+    @property
+    def sizing(self) -> Sizing | None:
+        """What inputs of open extents go through; None where they are fixed. Builds the network."""
+        if None not in self.input_shape:
+            return None
+        self.build()
+        return self._sizing
+
+    def check_fixed(self, what: str) -> None:
+        """Refuses a network whose input has no fixed extents, of which something has no meaning.
+
+        Args:
+            what: What was asked for.
+
+        Raises:
+            ConfigError: The network takes inputs of different extents.
+        """
+        if None in self.input_shape:
+            raise ConfigError(
+                f"{what} takes a network of fixed extents; this one has input_shape={self.input_shape}: "
+                "net.resized(...) makes one of fixed extents with its weights"
+            )
 
     def check_single(self, what: str) -> None:
         """Refuses a network with names for inputs or outputs, of which something has no meaning.
@@ -210,6 +235,7 @@ class Engine:
         finally:
             # Ctrl-C may come between the two.
             self._built = False
+            self._sizing = None
             self.direct = False
             self._config = None
             self._inner.clear()
@@ -234,9 +260,13 @@ class Engine:
                 if not self._built:
                     self.native.build()
                     self.reads_indices = self.native.index_limit() is not None
+                    if None in self.input_shape:
+                        self._sizing = Sizing(
+                            self.native, self.input_shape, self.precision, indices=self.reads_indices
+                        )
                     self._built = True
         # Numbers that are to be whole are looked at before they go to the engine.
-        numbers = not self.reads_indices and not self.ports
+        numbers = not self.reads_indices and not self.ports and self._sizing is None
         self.direct = self.trained_by is None and not self.observation.active and numbers
 
     def move(self, device: str) -> None:
@@ -272,6 +302,8 @@ class Engine:
         ports = self.ports
         if ports is not None:
             return ports.pack(x, self.precision)
+        if self._sizing is not None:
+            return self._sizing.all_rows(self._sizing.samples(x))
         known = cast("ArrayLike", encoded(self.native, x))
         return as_input(known, self.precision, indices=self.reads_indices)
 

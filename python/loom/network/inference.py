@@ -28,11 +28,13 @@ def predict(self: HasEngine, x: ArrayLike | Mapping[str, ArrayLike], batch_size:
 
     Args:
         x: (rows, *input_shape) the samples; or a frame, where the network has learned from a table of
-            `loom.data.columns`; of named inputs a dictionary of arrays, or a frame.
+            `loom.data.columns`; of named inputs a dictionary of arrays, or a frame; of open extents also a list
+            of arrays, or `loom.data.Padded`.
         batch_size: How many are computed at a time.
 
     Returns:
-        (rows, *output_shape) in the network's precision; of named outputs a dictionary of arrays.
+        (rows, *output_shape) in the network's precision; of named outputs a dictionary of arrays. Of samples
+        in a list whose outputs have extents of their own, a list of arrays.
 
     Raises:
         ShapeError: The samples do not have the network's input shape.
@@ -48,6 +50,10 @@ def predict(self: HasEngine, x: ArrayLike | Mapping[str, ArrayLike], batch_size:
         if type(batch_size) is int and x.ndim and x.shape[0] <= batch_size < 1 << 63:
             return engine.native.predict(x, batch_size)
     size = whole("predict", "batch_size", batch_size, least=1)
+    sizing = engine.sizing
+    if sizing is not None and not engine.observation.active:
+        engine.check_thread()
+        return cast("RealArray", sizing.predict(x, size))
     array = engine.as_input(x)
     ports = engine.ports
     if ports is not None and ports.outputs:

@@ -18,7 +18,7 @@ __all__ = ["Sequential", "load"]
 
 def Sequential(  # noqa: N802 - reads like the network it makes
     layers: Iterable[nn.Layer | Mapping[str, Any]],
-    input_shape: int | Sequence[int],
+    input_shape: int | Sequence[int | None],
     precision: Precision = "float32",
     seed: int = 0,
 ) -> Network:
@@ -26,7 +26,7 @@ def Sequential(  # noqa: N802 - reads like the network it makes
 
     Args:
         layers: The layers, in order.
-        input_shape: One sample's extents, without the batch.
+        input_shape: One sample's extents, without the batch; None for open ones, as in `Network`.
         precision: "float32", "float64" or "mixed"; see `Network`.
         seed: What initial weights are drawn from.
 

@@ -76,11 +76,19 @@ def forward(
     if flag("forward", "training", training):
         engine.check_idle("forward with training on")
     keep = flag("forward", "input_gradients", input_gradients)
-    array = engine.as_input(x)
+    sizing = engine.sizing
+    if sizing is None:
+        array = engine.as_input(x)
+    else:
+        samples = sizing.samples(x)
+        array = sizing.all_rows(samples)
+        sizing.newest = samples, engine.native.input_extents()[0]
     levels = engine.observation.levels
     output, engine.last_forward_time, figures = engine.native.forward(array, training, levels, keep)
     if figures is not None:
         engine.observation.tell(figures)
+    if sizing is not None:
+        return cast("RealArray", sizing.outputs(samples, sizing.cut(output, samples, range(len(samples)))))
     ports = engine.ports
     # Type checkers know networks with a single output.
     return output if ports is None or not ports.outputs else cast("RealArray", ports.unpack(output))
@@ -108,6 +116,11 @@ def backward(self: HasEngine, gradient: ArrayLike | Mapping[str, ArrayLike]) -> 
     ports = engine.ports
     if ports is not None and ports.outputs:
         array = ports.pack_gradients(gradient, engine.precision)
+    elif engine.sizing is not None:
+        return cast(
+            "RealArray",
+            engine.sizing.input_gradients(engine.native.backward(engine.sizing.gradient_rows(gradient))),
+        )
     else:
         array = as_real_array(cast("ArrayLike", gradient), engine.precision, what="gradient")
     found = engine.native.backward(array)

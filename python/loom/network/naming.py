@@ -18,7 +18,7 @@ __all__ = ["configured", "enter", "output"]
 
 
 def configured(
-    input_shape: int | Sequence[int] | None,
+    input_shape: int | Sequence[int | None] | None,
     grid: Sequence[int],
     precision: Precision,
     seed: int,
@@ -42,7 +42,7 @@ def configured(
     if leaves is not None and not isinstance(leaves, Mapping):
         raise ConfigError(f"Network: outputs must be cells by name, got {shown(outputs)}")
     leaving = tuple(OutputConfig(name, _cell(extents, cell)) for name, cell in (outputs or {}).items())
-    shape = cast("int | Sequence[int]", input_shape)
+    shape = cast("int | Sequence[int | None]", input_shape)
     return NetworkConfig(shape, extents, precision=precision, seed=seed, inputs=entries, outputs=leaving)
 
 

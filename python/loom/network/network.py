@@ -9,7 +9,7 @@ import html
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, overload
+from typing import IO, TYPE_CHECKING, Any, cast, overload
 
 from loom import _native
 from loom._settings.checks import flag, whole
@@ -69,7 +69,8 @@ class Network:
 
     Args:
         input_shape: One sample's extents, without the batch; images are channels,
-            height, width.
+            height, width. None leaves an extent open: (None, 3) takes sequences of any length, also of
+            different ones together, (3, None, None) images of any size.
         grid: (depth, rows, columns), or (rows, columns) where the depth is 1.
         precision: "float32" or "float64": of weights, activations and gradients; or
             "mixed": float32 in memory and in every sum, with the operands of matrix
@@ -94,7 +95,7 @@ class Network:
 
     def __init__(
         self,
-        input_shape: int | Sequence[int] | None = None,
+        input_shape: int | Sequence[int | None] | None = None,
         grid: Sequence[int] = (1, 1, 1),
         precision: Precision = "float32",
         seed: int = 0,
@@ -147,12 +148,15 @@ class Network:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """One sample's extents as they come in."""
-        return self._engine.input_shape
+        """One sample's extents as they come in; None, whatever types say, where they are open."""
+        return cast("tuple[int, ...]", self._engine.input_shape)
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """One sample's extents as they go out; builds the network."""
+        """One sample's extents as they go out, None where they follow open ones; builds the network."""
+        sizing = self._engine.sizing
+        if sizing is not None:
+            return cast("tuple[int, ...]", sizing.output_shape)
         return tuple(self._engine.native.output_shape())
 
     @property

@@ -141,6 +141,29 @@ impl Network {
         self.write()?.set_outputs(outputs).map_err(exception)
     }
 
+    /// The axes of the input that have no fixed extent.
+    fn variable_axes(&self) -> PyResult<Vec<usize>> {
+        Ok(self.read()?.variable_axes().to_vec())
+    }
+
+    /// One sample's extents as they come in, in the newest call.
+    fn input_extents(&self) -> PyResult<Vec<usize>> {
+        Ok(self.read()?.input_shape().to_vec())
+    }
+
+    /// Gives the axes of no fixed extent another one, for the calls to come.
+    fn set_extents(&self, py: Python<'_>, extents: Vec<usize>) -> PyResult<()> {
+        if self.read()?.input_shape()[..] == extents[..] {
+            return Ok(());
+        }
+        self.change(py, move |engine| engine.set_extents(loom::Shape::new(extents)))
+    }
+
+    /// Whether the output has a step for each of the input's, where rows have lengths; once built.
+    fn output_has_steps(&self) -> PyResult<bool> {
+        self.read()?.output_has_steps().map_err(exception)
+    }
+
     /// What the whole numbers of each named input must be below; None for real numbers.
     fn index_limits(&self) -> PyResult<Vec<Option<usize>>> {
         Ok(self.read()?.index_limits())

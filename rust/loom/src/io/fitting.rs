@@ -21,7 +21,7 @@ pub(super) fn beginnings(
     source: &Source<'_>,
     numerics: &[(LayerPath, LayerNumerics)],
 ) -> Result<HashMap<LayerPath, Beginning>> {
-    let shapes = network.infer_shapes(network.input_shape.clone()).map_err(damaged)?;
+    let (_, shapes) = network.find_shapes().map_err(damaged)?;
     let mut found = HashMap::new();
     for ((placed, shapes), (_, numerics)) in network.layers().zip(&shapes.layers).zip(numerics) {
         for state in placed.layer.states(&shapes.inputs) {

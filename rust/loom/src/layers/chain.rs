@@ -1,7 +1,7 @@
 //! Layers in a row, as composite layers hold them.
 
 use super::settings::{Form, forms};
-use super::{Context, Forward, Layer, ParameterSpec, Want};
+use super::{Context, Forward, Layer, ParameterSpec, Steps, Want};
 use crate::program::{Builder, InnerGradient, InnerLayer, Value};
 use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
@@ -199,6 +199,10 @@ impl Chain {
         self.0.iter().all(|layer| layer.is_stepwise())
     }
 
+    pub(super) fn steps(&self) -> Steps {
+        self.0.iter().fold(Steps::Kept, |steps, layer| steps.then(|| layer.steps()))
+    }
+
     pub(super) fn keeps_elements(&self) -> bool {
         self.0.iter().all(|layer| layer.keeps_elements())
     }
@@ -235,13 +239,23 @@ impl Chain {
         Ok(())
     }
 
+    /// What each layer knows: of padding only as long as there are steps.
+    fn contexts(&self, cx: &Context) -> Vec<Context> {
+        let mut mask = cx.mask;
+        let of_layer = |(number, layer): (usize, &Arc<dyn Layer>)| {
+            let inner = Context { mask, ..cx.inner(number, &number.to_string()) };
+            mask = mask.filter(|_| layer.steps() != Steps::Pooled);
+            inner
+        };
+        self.0.iter().enumerate().map(of_layer).collect()
+    }
+
     /// Lowers the layers one after the other; `inputs` are the input and the context, if there is one.
     pub(super) fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
         let outside = b.layer();
         let mut value = inputs[0];
         let mut inner = Vec::with_capacity(self.0.len());
-        for (number, layer) in self.0.iter().enumerate() {
-            let cx = cx.inner(number, &number.to_string());
+        for (layer, cx) in self.0.iter().zip(self.contexts(cx)) {
             b.set_layer(Some(cx.path.clone()));
             let place = b.ports.inner.len();
             let forward = layer.forward(b, &cx, &inputs_of(layer.takes_context(), value, inputs))?;
@@ -270,8 +284,7 @@ impl Chain {
         want: Want,
     ) -> Result<PartGradients> {
         let outside = b.layer();
-        let contexts: Vec<Context> =
-            (0..self.0.len()).map(|number| cx.inner(number, &number.to_string())).collect();
+        let contexts = self.contexts(cx);
         let trained = |cx: &Context| want.parameters && !cx.parameters.is_empty();
         // Whoever measures these layers asks for the gradient of each.
         let all = want.inputs || b.inner_gradients.is_some();

@@ -42,6 +42,29 @@ impl Forward {
     }
 }
 
+/// What becomes of the steps of a sequence whose end is padding, in a layer that is told which these are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Steps {
+    /// As many come out, and padding changes nothing of the others.
+    Kept,
+    /// One vector comes out, of the real ones alone.
+    Pooled,
+    /// Padding would be taken for real.
+    Whole,
+}
+
+impl Steps {
+    /// What becomes of steps in one layer after another.
+    pub(crate) fn then(self, next: impl FnOnce() -> Self) -> Self {
+        if self == Self::Kept { next() } else { self }
+    }
+
+    /// What becomes of them in layers side by side.
+    pub(crate) fn beside(self, other: Self) -> Self {
+        if self == other { self } else { Self::Whole }
+    }
+}
+
 /// Which gradients a backward lowering is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Want {
@@ -105,6 +128,11 @@ pub trait Layer: fmt::Debug + Send + Sync {
     /// what later steps need of earlier ones. Only such layers run in sessions.
     fn is_stepwise(&self) -> bool {
         false
+    }
+
+    /// What becomes of steps where the end of a sequence is padding.
+    fn steps(&self) -> Steps {
+        if self.is_stepwise() { Steps::Kept } else { Steps::Whole }
     }
 
     /// The layer, by cell and place, whose parameters it uses instead of its own.

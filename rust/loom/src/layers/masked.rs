@@ -3,7 +3,7 @@
 use super::chain::Chain;
 use super::kind_registry::Configured;
 use super::settings::{kind_and_config, settings};
-use super::{Context, Dense, Forward, Layer, MaskedSoftmax, ParameterSpec, Sample, Want, shape_error};
+use super::{Context, Dense, Forward, Layer, MaskedSoftmax, ParameterSpec, Sample, Steps, Want, shape_error};
 use crate::Result;
 use crate::ops::StepMask;
 use crate::ops::pointwise::Activation;
@@ -85,6 +85,11 @@ impl Layer for Masked {
 
     fn index_limit(&self) -> Option<usize> {
         self.layers.index_limit()
+    }
+
+    fn steps(&self) -> Steps {
+        // It finds padding itself.
+        Steps::Whole
     }
 
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {

@@ -78,7 +78,7 @@ pub use gated::{GeGLU, SwiGLU};
 pub use gaussian_noise::GaussianNoise;
 pub use kind_registry::{Configured, from_config, kinds, register, samples, schema};
 pub use kmeans::KMeans;
-pub use layer::{Feedback, FeedbackForm, Forward, Layer, TargetRules, Want};
+pub use layer::{Feedback, FeedbackForm, Forward, Layer, Steps, TargetRules, Want};
 pub use masked::Masked;
 pub use mixture_of_experts::MixtureOfExperts;
 pub use normalization::{BatchNorm, GroupNorm, InstanceNorm, L2Norm, LayerNorm, RMSNorm};

@@ -4,7 +4,8 @@ use super::chain::{Chain, Part, PartGradients, specs_of};
 use super::kind_registry::Configured;
 use super::settings::{forms, kind_and_config, names, settings};
 use super::{
-    ActivationLayer, Context, Conv2D, Dense, Flatten, Forward, Layer, ParameterSpec, Residual, Sample, Want,
+    ActivationLayer, Context, Conv2D, Dense, Flatten, Forward, Layer, ParameterSpec, Residual, Sample, Steps,
+    Want,
 };
 use crate::ops::pointwise::Activation;
 use crate::ops::{self, Concat, Direction, MAX_READS, Mix, MixPart, Scale, Slice};
@@ -286,6 +287,15 @@ impl Layer for Parallel {
         matches!(self.combine, CombineMode::Concat | CombineMode::Add | CombineMode::Average)
             && self.axis != Some(0)
             && self.branches.iter().all(Chain::is_stepwise)
+    }
+
+    fn steps(&self) -> Steps {
+        let mut branches = self.branches.iter().map(Chain::steps);
+        let first = branches.next().unwrap_or(Steps::Whole);
+        let all = branches.fold(first, Steps::beside);
+        let joins_steps = self.axis == Some(0) && all == Steps::Kept;
+        let known = matches!(self.combine, CombineMode::Concat | CombineMode::Add | CombineMode::Average);
+        if known && !joins_steps { all } else { Steps::Whole }
     }
 
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {

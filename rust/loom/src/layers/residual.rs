@@ -3,7 +3,7 @@
 use super::chain::{Chain, Named, Part, PartGradients, specs_of};
 use super::kind_registry::Configured;
 use super::settings::{kind_and_config, settings};
-use super::{Context, Conv2D, Dense, Forward, Layer, Padding, ParameterSpec, Sample, Want};
+use super::{Context, Conv2D, Dense, Forward, Layer, Padding, ParameterSpec, Sample, Steps, Want};
 use crate::ops::pointwise::Activation;
 use crate::program::{Builder, Value};
 use crate::state::{CarriedSpec, StateSpec};
@@ -138,6 +138,10 @@ impl Layer for Residual {
 
     fn is_stepwise(&self) -> bool {
         self.layers.is_stepwise() && self.projection.is_stepwise()
+    }
+
+    fn steps(&self) -> Steps {
+        self.layers.steps().beside(self.projection.steps())
     }
 
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {

@@ -4,7 +4,7 @@ use super::kind_registry::Configured;
 use super::layer::Linear;
 use super::one_input::{Backward, OneInput, one_input};
 use super::settings::{forms, kind_and_config, names, settings};
-use super::{Context, Forward, Layer, Sample, TargetRules, shape_error, single};
+use super::{Context, Forward, Layer, Sample, Steps, TargetRules, shape_error, single};
 use crate::Result;
 use crate::ops::{Mix, MixPart, PooledSteps, StepWeights};
 use crate::program::{Builder, Value};
@@ -48,6 +48,10 @@ impl Layer for SequencePool {
             [time, width] if *time > 0 && *width > 0 => Ok(Shape::from(*width)),
             _ => Err(shape_error("SequencePool", "(time, width)", input)),
         }
+    }
+
+    fn steps(&self) -> Steps {
+        Steps::Pooled
     }
 
     one_input!();

@@ -3,7 +3,9 @@
 use super::chain::Chain;
 use super::kind_registry::Configured;
 use super::settings::{kind_and_config, settings};
-use super::{ActivationLayer, Context, Dense, Forward, Layer, ParameterSpec, Sample, TargetRules, Want};
+use super::{
+    ActivationLayer, Context, Dense, Forward, Layer, ParameterSpec, Sample, Steps, TargetRules, Want,
+};
 use crate::Result;
 use crate::ops::pointwise::Activation;
 use crate::program::{Builder, Value};
@@ -88,6 +90,10 @@ impl Layer for Sequential {
 
     fn is_stepwise(&self) -> bool {
         self.layers.is_stepwise()
+    }
+
+    fn steps(&self) -> Steps {
+        self.layers.steps()
     }
 
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {

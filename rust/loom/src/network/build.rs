@@ -17,7 +17,7 @@ use std::borrow::Cow;
 /// Extents of what a layer reads and makes.
 pub(crate) struct LayerShapes {
     pub(crate) inputs: Vec<Shape>,
-    output: Shape,
+    pub(crate) output: Shape,
 }
 
 /// Extents all over a network.
@@ -25,7 +25,7 @@ pub(crate) struct NetworkShapes {
     /// In the order data flows.
     pub(crate) layers: Vec<LayerShapes>,
     /// Of what each cell hands on.
-    cells: Vec<Shape>,
+    pub(crate) cells: Vec<Shape>,
 }
 
 /// How the weights of a new layer begin.
@@ -62,6 +62,7 @@ impl Network {
     pub fn outline(&self) -> Result<Self> {
         let mut outline = Self::with_options(self.input_shape.clone(), self.grid, self.precision, self.seed)?;
         outline.links = self.links.clone();
+        outline.variable = self.variable.clone();
         outline.inputs = self.inputs.clone();
         outline.outputs = self.outputs.clone();
         for (cell, placed) in outline.cells.iter_mut().zip(&self.cells) {
@@ -95,8 +96,7 @@ impl Network {
             return Ok(());
         }
         self.check_ports()?;
-        let NetworkShapes { layers: shapes, cells: cell_shapes } =
-            self.infer_shapes(self.input_shape.clone())?;
+        let NetworkShapes { layers: shapes, cells: cell_shapes } = self.shapes_to_build()?;
         self.check_contexts_are_read()?;
         self.check_indices_arrive()?;
         self.synchronize()?;
@@ -167,10 +167,7 @@ impl Network {
             let first = self.registry.states.len();
             self.registry.states.extend(states);
             placed.states = first..self.registry.states.len();
-            let mut inputs = shapes.inputs.into_iter();
-            placed.input_shape = inputs.next();
-            placed.context_shape = inputs.next();
-            placed.output_shape = Some(shapes.output);
+            placed.take_shapes(shapes);
             placed.brought.clear();
         }
         let places = self.carried_in_training();

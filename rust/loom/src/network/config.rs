@@ -14,8 +14,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkConfig {
-    /// Extents of the input, without the batch axis.
-    pub input_shape: Shape,
+    /// Extents of the input, without the batch axis; `None` where they are not fixed.
+    pub input_shape: Vec<Option<usize>>,
     /// Depth, rows, columns.
     #[serde(default = "single_cell")]
     pub grid: Coordinates,
@@ -183,7 +183,7 @@ impl Network {
             })
             .collect();
         NetworkConfig {
-            input_shape: self.input_shape.clone(),
+            input_shape: self.extents_in_config(),
             grid: self.grid,
             precision: self.precision,
             seed: self.seed,
@@ -201,8 +201,12 @@ impl Network {
     /// [`Error::Value`] for unknown layers or keys and values out of range, [`Error::Index`]
     /// for cells or layers that the grid does not have.
     pub fn from_config(config: &NetworkConfig) -> Result<Self> {
+        let extents: Vec<usize> = config.input_shape.iter().map(|extent| extent.unwrap_or(1)).collect();
+        let variable: Vec<usize> =
+            (0..extents.len()).filter(|axis| config.input_shape[*axis].is_none()).collect();
         let mut network =
-            Self::with_options(config.input_shape.clone(), config.grid, config.precision, config.seed)?;
+            Self::with_options(Shape::new(extents.clone()), config.grid, config.precision, config.seed)?;
+        network.set_variable_axes(&variable)?;
         for cell in &config.cells {
             for layer in &cell.layers {
                 network.add_arc(cell.at, Arc::from(layers::from_config(layer)?))?;
@@ -213,10 +217,11 @@ impl Network {
         }
         if !config.inputs.is_empty() {
             network.set_inputs(config.inputs.clone())?;
-            if network.input_shape != config.input_shape {
+            if network.input_shape[..] != extents[..] {
                 return Err(Error::Value(format!(
                     "input_shape {} is not that of a row of all inputs, {}",
-                    config.input_shape, network.input_shape
+                    Shape::new(extents),
+                    network.input_shape
                 )));
             }
         }

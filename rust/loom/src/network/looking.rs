@@ -167,7 +167,7 @@ impl Network {
         });
         let mode = Mode { keeps: true, input_gradient_only: true, ..Mode::default() };
         let key = ProgramKey { backward: true, ..ProgramKey::forward(mode, batch_size.min(input.rows())) };
-        let shape = [&[input.rows()], &self.input_shape[..]].concat();
+        let shape = [&[input.rows()], &self.row_shape()[..]].concat();
         let mut made: Vec<T> = Vec::new();
         let prepare = |run: &mut Run, rows| {
             if let Some(port) = run.program().ports().output_gradient {

@@ -5,7 +5,7 @@ use super::link::{Combine, Link};
 use super::mode::Mode;
 use super::placed::{PlacedLayer, at_layer};
 use super::ports::row_of;
-use crate::layers::{BoundParameter, BoundState, Context, Forward, Want};
+use crate::layers::{BoundParameter, BoundState, Context, Forward, Steps, Want};
 use crate::program::{Builder, Kind, ParameterRef, Phase, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result};
@@ -80,6 +80,12 @@ impl Lowered {
         let input = b.input("input", shape_of_input(network, mode)?, Kind::Real);
         b.ports.input = Some(input);
         let mut value = input;
+        // Which steps are real, for as long as there are steps.
+        let mut mask = None;
+        if network.has_lengths() && mode.session.is_none() {
+            let (sequence, real) = network.lower_lengths(b, input);
+            (value, mask) = (sequence, Some(real));
+        }
         let mut lowered =
             Self { input, output: input, outputs: Vec::new(), layers: Vec::new(), cells: Vec::new() };
         let mut outputs: Vec<Value> = Vec::with_capacity(network.cells.len());
@@ -108,7 +114,7 @@ impl Lowered {
                 while let Some((number, (_, spec))) = carried.next_if(|(_, (layer, _))| *layer == index) {
                     own.push(BoundState { name: spec.name, number, shape: spec.shape });
                 }
-                let layer_context = Context { carried: own, ..network.context(placed, mode) };
+                let layer_context = Context { carried: own, mask, ..network.context(placed, mode) };
                 let mut inputs = vec![value];
                 if placed.layer.takes_context() {
                     let source = context.ok_or_else(|| at_layer(placed, no_context()))?;
@@ -122,6 +128,7 @@ impl Lowered {
                     b.ports.layers.push((placed.path.clone(), forward.values(value)));
                 }
                 value = forward.output;
+                mask = mask.filter(|_| placed.layer.steps() != Steps::Pooled);
                 lowered.layers.push(LoweredLayer { inputs, forward, context: layer_context });
             }
             b.set_layer(None);
@@ -231,6 +238,10 @@ impl Lowered {
             }
             match number.checked_sub(1) {
                 Some(before) => contributions[before].push(gradient),
+                None if network.has_lengths() => {
+                    let total = network.row_shape().len();
+                    input_gradient = Some(row_of(b, &[(1..total, gradient)], total));
+                }
                 None => input_gradient = Some(gradient),
             }
         }
@@ -248,7 +259,7 @@ impl Lowered {
 
 /// The network's input in a program of this mode: sessions bring another number of steps.
 fn shape_of_input(network: &Network, mode: Mode) -> Result<Shape> {
-    let Some(session) = mode.session else { return Ok(network.input_shape.clone()) };
+    let Some(session) = mode.session else { return Ok(network.row_shape()) };
     let mut shape = network.input_shape.to_vec();
     match shape.first_mut() {
         Some(steps) => *steps = session.steps,

@@ -35,6 +35,7 @@ mod surgery;
 #[cfg(test)]
 mod surgery_tests;
 mod values;
+mod variable;
 mod watch;
 
 pub use crate::state::{Carried, Registry};
@@ -75,6 +76,8 @@ use crate::{Device, Error, Result, extents};
 use kept_back::KeptBack;
 use placed::no_layer;
 use std::sync::Arc;
+pub(crate) use variable::ExtentsKey;
+use variable::Variable;
 
 /// A network: a grid of cells, their layers, and everything that persists.
 ///
@@ -103,6 +106,8 @@ pub struct Network {
     pub(crate) inputs: Vec<NamedInput>,
     /// What leaves; where there is none, the one output leaves the last cell.
     pub(crate) outputs: Vec<NamedOutput>,
+    /// Which extents of the input are not fixed.
+    pub(crate) variable: Variable,
     /// Extents of a row of all named outputs; known once built.
     pub(crate) packed_output: Option<Shape>,
     pub(crate) registry: Registry,
@@ -181,6 +186,7 @@ impl Network {
             links: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),
+            variable: Variable::default(),
             packed_output: None,
             registry: Registry::default(),
             feedback: FeedbackMaps::default(),
@@ -289,7 +295,7 @@ impl Network {
         Ok(())
     }
 
-    /// Extents of the input, without the batch axis.
+    /// Extents of the input, without the batch axis; those of the newest call where some are not fixed.
     pub fn input_shape(&self) -> &Shape {
         &self.input_shape
     }

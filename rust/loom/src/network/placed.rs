@@ -1,5 +1,6 @@
 //! Layers in their places.
 
+use super::build::LayerShapes;
 use super::numerics::LayerNumerics;
 use crate::layers::Layer;
 use crate::program::LayerPath;
@@ -67,6 +68,16 @@ pub struct LayerCopy {
     pub(crate) states: Vec<State>,
     /// What it carries from batch to batch of training, by name; nothing before it does.
     pub(crate) carried: Vec<(String, Tensor)>,
+}
+
+impl PlacedLayer {
+    /// Takes up the shapes that were found out for it.
+    pub(super) fn take_shapes(&mut self, LayerShapes { inputs, output }: LayerShapes) {
+        let mut inputs = inputs.into_iter();
+        self.input_shape = inputs.next();
+        self.context_shape = inputs.next();
+        self.output_shape = Some(output);
+    }
 }
 
 impl LayerCopy {

@@ -41,6 +41,9 @@ impl Network {
     /// [`Error::Index`] for a cell that is not there.
     pub fn set_inputs(&mut self, inputs: Vec<NamedInput>) -> Result<()> {
         check_names("input", inputs.iter().map(|input| &*input.name))?;
+        if !self.variable_axes().is_empty() {
+            return Err(Error::Value("named inputs have fixed extents".into()));
+        }
         if inputs.is_empty() {
             return Err(Error::Value("inputs must name at least one input".into()));
         }
@@ -122,8 +125,12 @@ impl Network {
     /// Where whole numbers lie in a row of the input, and what they must be below.
     pub(crate) fn index_ranges(&self) -> Vec<IndexRange<'_>> {
         if self.inputs.is_empty() {
-            let whole = |limit| IndexRange { name: None, range: 0..self.input_shape.len(), limit };
-            return self.index_limit().map(whole).into_iter().collect();
+            let lengths = usize::from(self.has_lengths());
+            let elements = lengths..lengths + self.input_shape.len();
+            let whole = self.index_limit().map(|limit| IndexRange { name: None, range: elements, limit });
+            let limit = self.input_shape.first().map_or(1, |steps| steps + 1);
+            let length = (lengths > 0).then_some(IndexRange { name: Some("length"), range: 0..1, limit });
+            return length.into_iter().chain(whole).collect();
         }
         let places = self.input_places();
         let ranges = self.inputs.iter().zip(places).enumerate().filter_map(|(number, (input, place))| {

@@ -202,14 +202,14 @@ impl Network {
 
     /// Checks an input's extents and that all of it is finite.
     pub(crate) fn check_input(&self, input: &TensorView<'_>) -> Result<()> {
-        check_rows(input, &self.input_shape, "input")?;
+        check_rows(input, &self.row_shape(), "input")?;
         check_finite(input, "input")?;
         self.check_indices(input)
     }
 
     /// Checks that an input is of whole numbers in range, where the network reads such.
     pub(crate) fn check_indices(&self, input: &TensorView<'_>) -> Result<()> {
-        let width = self.input_shape.len().max(1);
+        let width = self.row_shape().len().max(1);
         for IndexRange { name, range, limit } in self.index_ranges() {
             let wrong = |x: f64| !(x >= 0.0 && x < limit as f64 && x.fract() == 0.0);
             let found = match input.elements() {

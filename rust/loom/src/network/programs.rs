@@ -1,5 +1,6 @@
 //! Compiled programs, and runs of them that are idle.
 
+use super::ExtentsKey;
 use super::mode::{LayerValue, Mode};
 use crate::program::{LayerPath, Program, Run};
 use crate::{Device, Result};
@@ -24,25 +25,36 @@ impl ProgramKey {
     }
 }
 
-/// The most programs kept; past that the cache starts anew.
-const MAX_PROGRAMS: usize = 16;
+/// The most programs kept; past that those go that were not asked for for the longest time.
+const MAX_PROGRAMS: usize = 32;
 
 /// A network's compiled programs and their idle runs, shared by concurrent callers.
 #[derive(Debug, Default)]
 pub struct Programs {
-    entries: Mutex<HashMap<ProgramKey, Entry>>,
+    /// What the network's input has where its extents are not fixed.
+    extents: ExtentsKey,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    entries: HashMap<(ExtentsKey, ProgramKey), Entry>,
+    /// How often any program was asked for.
+    asked: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     program: Arc<Program>,
     idle: Vec<Run>,
+    /// When it was last asked for, by the count of that.
+    newest: u64,
 }
 
 impl Programs {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ProgramKey, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
         // A panic elsewhere cannot leave the map half changed.
-        self.entries.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// The program of this key, compiled if need be.
@@ -51,15 +63,22 @@ impl Programs {
         key: &ProgramKey,
         compile: impl FnOnce() -> Result<Program>,
     ) -> Result<Arc<Program>> {
-        let mut entries = self.lock();
-        if let Some(entry) = entries.get(key) {
+        let mut kept = self.lock();
+        let Kept { entries, asked } = &mut *kept;
+        *asked += 1;
+        if let Some(entry) = entries.get_mut(&(self.extents, key.clone())) {
+            entry.newest = *asked;
             return Ok(entry.program.clone());
         }
         let program = Arc::new(compile()?);
-        if entries.len() >= MAX_PROGRAMS {
-            entries.clear();
+        if entries.len() >= MAX_PROGRAMS
+            && let Some(oldest) =
+                entries.iter().min_by_key(|(_, entry)| entry.newest).map(|(key, _)| key.clone())
+        {
+            entries.remove(&oldest);
         }
-        entries.insert(key.clone(), Entry { program: program.clone(), idle: Vec::new() });
+        let entry = Entry { program: program.clone(), idle: Vec::new(), newest: *asked };
+        entries.insert((self.extents, key.clone()), entry);
         Ok(program)
     }
 
@@ -70,15 +89,23 @@ impl Programs {
         device: &Device,
         compile: impl FnOnce() -> Result<Program>,
     ) -> Result<Run> {
-        if let Some(run) = self.lock().get_mut(key).and_then(|entry| entry.idle.pop()) {
-            return Ok(run);
+        {
+            let mut kept = self.lock();
+            kept.asked += 1;
+            let asked = kept.asked;
+            if let Some(entry) = kept.entries.get_mut(&(self.extents, key.clone())) {
+                entry.newest = asked;
+                if let Some(run) = entry.idle.pop() {
+                    return Ok(run);
+                }
+            }
         }
         device.run(self.program(key, compile)?)
     }
 
     /// Hands a run back for the next caller.
     pub(crate) fn give_back(&self, key: &ProgramKey, run: Run) {
-        if let Some(entry) = self.lock().get_mut(key)
+        if let Some(entry) = self.lock().entries.get_mut(&(self.extents, key.clone()))
             && Arc::ptr_eq(&entry.program, &run.program)
         {
             entry.idle.push(run);
@@ -87,15 +114,20 @@ impl Programs {
 
     /// Drops the memory of all idle runs; whether there was any.
     pub(crate) fn drop_idle(&self) -> bool {
-        let mut entries = self.lock();
+        let mut kept = self.lock();
         let dropped: Vec<Run> =
-            entries.values_mut().flat_map(|entry| std::mem::take(&mut entry.idle)).collect();
-        drop(entries);
+            kept.entries.values_mut().flat_map(|entry| std::mem::take(&mut entry.idle)).collect();
+        drop(kept);
         !dropped.is_empty()
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&self) {
-        self.lock().clear();
+        self.lock().entries.clear();
+    }
+
+    /// Has programs be those for an input of these extents from now on.
+    pub(crate) fn set_extents(&mut self, extents: ExtentsKey) {
+        self.extents = extents;
     }
 }

@@ -82,7 +82,7 @@ pub use geometry::Geometry;
 pub use gradient_clip::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
 pub use gumbel::GumbelNoise;
 pub use loss::{Loss, LossFunction};
-pub use mask::{KeepSteps, StepMask};
+pub use mask::{KeepSteps, LengthMask, StepMask};
 pub use masked_softmax::{MaskedSoftmax, TimeMask};
 pub use measure::{Collect, Judge, Measure};
 pub use mix::{Mix, MixPart, Scale};
@@ -216,6 +216,7 @@ operations! {
     Mix: 5e-6,
     Scale: 5e-6,
     Permute: 0.0,
+    LengthMask: 0.0,
     StepMask: 0.0,
     KeepSteps: 0.0,
     Loss: 1e-5,

@@ -1,7 +1,7 @@
 //! A trainer's batches: what goes into a run, and what is looked at afterwards.
 
 use super::data::gather;
-use super::metrics::Truth;
+use super::metrics::{RealSteps, Truth};
 use super::trainer::Trainer;
 use super::{Examples, Rows, Targets};
 use crate::ops::loss::divisor;
@@ -71,9 +71,10 @@ impl Trainer {
                 if self.plan.class_targets { "class indices" } else { "numbers" }
             )));
         }
+        let weights = self.op.weights().max(1);
         match &examples.weight {
-            Some(weight) if weight.elements().len() != there => Err(Error::Shape(format!(
-                "there are {there} rows but {} sample weights",
+            Some(weight) if weight.elements().len() != there * weights => Err(Error::Shape(format!(
+                "there are {there} rows of {weights} weights each, but {} sample weights",
                 weight.elements().len()
             ))),
             _ => Ok(()),
@@ -104,6 +105,12 @@ impl Trainer {
         }
         let ports = self.run.program().ports();
         let (Some(output), Some(target)) = (ports.output, ports.target) else { return };
+        if let Some(real) = self.real_steps::<T>() {
+            for metric in &mut self.metrics {
+                metric.update(&real.output, real.truth(), self.class_axis);
+            }
+            return;
+        }
         let output = self.run.read::<T>(output);
         let truth = if self.plan.class_targets {
             Truth::Classes(self.run.read_indices(target))
@@ -113,6 +120,20 @@ impl Trainer {
         for metric in &mut self.metrics {
             metric.update(output, truth, self.class_axis);
         }
+    }
+
+    /// What the newest batch has come to without steps of no weight, where steps have weights of their own.
+    pub(super) fn real_steps<T: Real>(&self) -> Option<RealSteps<T>> {
+        let ports = self.run.program().ports();
+        let (weights, output, target) = (ports.sample_weight?, ports.output?, ports.target?);
+        if !self.op.by_step {
+            return None;
+        }
+        let truth = match self.plan.class_targets {
+            true => Truth::Classes(self.run.read_indices(target)),
+            false => Truth::Real(self.run.read::<T>(target)),
+        };
+        Some(RealSteps::of(&self.op, self.run.read::<T>(output), truth, self.run.read::<T>(weights)))
     }
 
     /// Makes readable what is looked at after a batch's forward pass: its losses, its output where
@@ -133,7 +154,7 @@ impl Trainer {
     pub(super) fn divisor_of(&self, examples: &Examples<'_>, batch: &[u32]) -> f64 {
         let weights: Vec<f32> = match &examples.weight {
             Some(weight) => {
-                let mut weights = vec![0.0; batch.len()];
+                let mut weights = vec![0.0; batch.len() * self.op.weights().max(1)];
                 gather(weight, Some(Rows::At(batch)), &mut weights);
                 weights
             }
@@ -166,6 +187,17 @@ impl Trainer {
             examples.target.copy_real(Some(Rows::At(batch)), &mut numbers);
             Truth::Real(&numbers)
         };
+        if self.op.by_step
+            && let Some(weight) = &examples.weight
+        {
+            let mut weights = vec![0.0f32; batch.len() * self.op.weights()];
+            gather(weight, Some(Rows::At(batch)), &mut weights);
+            let real = RealSteps::of(&self.op, output, truth, &weights);
+            for metric in &mut self.metrics {
+                metric.update(&real.output, real.truth(), self.class_axis);
+            }
+            return;
+        }
         for metric in &mut self.metrics {
             metric.update(output, truth, self.class_axis);
         }

@@ -28,8 +28,26 @@ pub struct Examples<'a> {
     pub input: TensorView<'a>,
     /// (rows, ...).
     pub target: Targets<'a>,
-    /// (rows,), finite and at least 0.
+    /// (rows,), or (rows, steps) for each step of an output of (steps, ...) to have its own; finite and at least 0.
     pub weight: Option<TensorView<'a>>,
+}
+
+/// What weights there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Weighing {
+    #[default]
+    None,
+    /// One a row.
+    Rows,
+    /// One for each step of a row.
+    Steps,
+}
+
+impl Weighing {
+    /// What serves both.
+    pub(crate) fn or(self, other: Self) -> Self {
+        if self == Self::None { other } else { self }
+    }
 }
 
 /// Which rows of the examples.
@@ -213,6 +231,15 @@ impl<'a> Examples<'a> {
         self.input.rows()
     }
 
+    /// What weights there are.
+    pub(crate) fn weighing(&self) -> Weighing {
+        match &self.weight {
+            None => Weighing::None,
+            Some(weight) if weight.shape().len() > 1 => Weighing::Steps,
+            Some(_) => Weighing::Rows,
+        }
+    }
+
     /// Rows `range` of these examples.
     pub fn slice_rows(&self, range: std::ops::Range<usize>) -> Examples<'a> {
         Examples {
@@ -233,19 +260,27 @@ impl<'a> Examples<'a> {
             }
         }
         if let Some(weight) = &self.weight {
-            if weight.shape() != [self.rows()] {
+            let (outer, ..) = class_extents(output);
+            let by_step = weight.shape() == [self.rows(), outer] && output.rank() > 1;
+            if weight.shape() != [self.rows()] && !by_step {
+                let steps = if output.rank() > 1 {
+                    format!(", or ({}, {outer})", self.rows())
+                } else {
+                    String::new()
+                };
                 return Err(Error::Shape(format!(
-                    "sample weights have shape {}, expected ({},)",
+                    "sample weights have shape {}, expected ({},){steps}",
                     Shape::from(weight.shape()),
                     self.rows()
                 )));
             }
-            let mut weights = vec![0.0f64; self.rows()];
+            let mut weights = vec![0.0f64; weight.elements().len()];
             weight.copy_to(&mut weights);
-            if let Some(row) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
+            if let Some(place) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
                 return Err(Error::Value(format!(
-                    "sample weights must be finite and at least 0, but that of row {row} is {}",
-                    weights[row]
+                    "sample weights must be finite and at least 0, but that of row {} is {}",
+                    place * self.rows() / weights.len(),
+                    weights[place]
                 )));
             }
         }

@@ -1,11 +1,11 @@
 //! Loss and metrics without learning.
 
-use super::data::gather;
-use super::metrics::{ClassAxis, MetricState, Truth};
+use super::data::{Weighing, gather};
+use super::metrics::{ClassAxis, MetricState, RealSteps, Truth};
 use super::prepare::{check_examples, class_axis};
 use super::step_program::lower_loss;
 use super::{Examples, Rows, TrainingConfig};
-use crate::network::{Lowered, Mode, Network};
+use crate::network::{ExtentsKey, Lowered, Mode, Network};
 use crate::ops::loss::divisor;
 use crate::ops::{Loss, StepValues};
 use crate::precision::in_precision;
@@ -29,12 +29,32 @@ pub struct Evaluation {
 #[derive(Debug)]
 pub struct Evaluator {
     config: TrainingConfig,
-    run: Option<(Run, Loss, bool, bool)>,
+    /// Programs, the one used last at the end.
+    compiled: Vec<Compiled>,
     class_axis: ClassAxis,
     metrics: Vec<MetricState>,
     loss: f64,
     weight: f64,
     rows: usize,
+}
+
+/// The most programs that wait for extents of the input to come again.
+const MOST_COMPILED: usize = 8;
+
+/// What an evaluation's program depends on, beside network and config.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Form {
+    classes: bool,
+    weighing: Weighing,
+    extents: ExtentsKey,
+}
+
+/// A program that evaluates.
+#[derive(Debug)]
+struct Compiled {
+    form: Form,
+    op: Loss,
+    run: Run,
 }
 
 /// What rows have come to.
@@ -85,7 +105,7 @@ impl Evaluator {
         network.check_built()?;
         Ok(Self {
             config: config.clone(),
-            run: None,
+            compiled: Vec::new(),
             class_axis: class_axis(network.output_shape(), config)?,
             metrics: config.metrics.iter().copied().map(MetricState::new).collect(),
             loss: 0.0,
@@ -129,14 +149,15 @@ impl Evaluator {
         while start < rows {
             let end = rows.min(start + most);
             let part = examples.slice_rows(start..end);
-            let (run, op, classes, weighted) =
-                match interrupt::welcoming(|| self.run_rows::<T>(network, &part)) {
-                    Ok(run) => run,
-                    Err(error) => {
-                        most = network.fewer_rows(error, end - start)?;
-                        continue;
-                    }
-                };
+            let compiled = match interrupt::welcoming(|| self.run_rows::<T>(network, &part)) {
+                Ok(compiled) => compiled,
+                Err(error) => {
+                    most = network.fewer_rows(error, end - start)?;
+                    continue;
+                }
+            };
+            let Compiled { form: Form { classes, .. }, op, run } = &compiled;
+            let classes = *classes;
             let ports = run.program().ports();
             let read = |port: Option<Value>| port.map_or(&[][..], |port| run.read::<T>(port));
             let labels = ports.target.filter(|_| classes).map_or(&[][..], |port| run.read_indices(port));
@@ -148,14 +169,17 @@ impl Evaluator {
                 weights: read(ports.sample_weight),
             };
             if end - start == rows {
-                self.count(&op, classes, rows, &found);
+                self.count(op, classes, rows, &found);
             } else {
                 parts.add(&found);
                 if end == rows {
-                    self.count(&op, classes, rows, &parts.found());
+                    self.count(op, classes, rows, &parts.found());
                 }
             }
-            self.run = Some((run, op, classes, weighted));
+            if self.compiled.len() >= MOST_COMPILED {
+                self.compiled.remove(0);
+            }
+            self.compiled.push(compiled);
             start = end;
         }
         Ok(())
@@ -166,29 +190,25 @@ impl Evaluator {
         self.loss += found.losses.iter().map(|loss| loss.to_f64()).sum::<f64>();
         self.rows += rows;
         let truth = if classes { Truth::Classes(found.labels) } else { Truth::Real(found.truth) };
+        let real = op.by_step.then(|| RealSteps::of(op, found.output, truth, found.weights));
         for metric in &mut self.metrics {
-            metric.update(found.output, truth, self.class_axis);
+            match &real {
+                Some(real) => metric.update(&real.output, real.truth(), self.class_axis),
+                None => metric.update(found.output, truth, self.class_axis),
+            }
         }
     }
 
     /// Runs rows through the network and the loss.
-    fn run_rows<T: Real>(
-        &mut self,
-        network: &Network,
-        examples: &Examples<'_>,
-    ) -> Result<(Run, Loss, bool, bool)> {
+    fn run_rows<T: Real>(&mut self, network: &Network, examples: &Examples<'_>) -> Result<Compiled> {
         let rows = examples.rows();
         let classes = examples.target.are_classes_for(&self.config.loss, network.output_shape())?;
-        let weighted = examples.weight.is_some();
-        let reusable = self.run.take().filter(|(run, _, as_classes, with_weight)| {
-            run.program().capacity() >= rows
-                && *as_classes == classes
-                && *with_weight == weighted
-                && run.is_on(&network.device)
-        });
-        let (mut run, op, ..) = match reusable {
-            Some(run) => run,
-            None => self.compile(network, rows, classes, weighted)?,
+        let form = Form { classes, weighing: examples.weighing(), extents: network.extents_key() };
+        self.compiled.retain(|compiled| compiled.run.is_on(&network.device));
+        let fits = |compiled: &Compiled| compiled.form == form && compiled.run.program().capacity() >= rows;
+        let Compiled { mut run, op, .. } = match self.compiled.iter().position(fits) {
+            Some(place) => self.compiled.remove(place),
+            None => self.compile(network, rows, form)?,
         };
         run.rows = rows;
         let ports = run.program().ports().clone();
@@ -210,25 +230,20 @@ impl Evaluator {
         run.execute(access, Phase::Forward..=Phase::Loss, &values)?;
         let fetched: Vec<Value> = ports.row_losses.into_iter().chain([output]).collect();
         run.fetch(&fetched)?;
-        Ok((run, op, classes, weighted))
+        Ok(Compiled { form, op, run })
     }
 
-    fn compile(
-        &self,
-        network: &Network,
-        rows: usize,
-        classes: bool,
-        weighted: bool,
-    ) -> Result<(Run, Loss, bool, bool)> {
+    fn compile(&self, network: &Network, rows: usize, form: Form) -> Result<Compiled> {
         let mut b = Builder::new(network.precision());
         let lowered = Lowered::forward(
             network,
             &mut b,
             Mode { training: false, pin_layers: false, ..Mode::default() },
         )?;
-        let (op, _) = lower_loss(network, &mut b, &lowered, &self.config, classes, weighted, false)?;
+        let (op, _) =
+            lower_loss(network, &mut b, &lowered, &self.config, form.classes, form.weighing, false)?;
         let run = network.device.run(Arc::new(b.finish(rows, &network.rewrites)?))?;
-        Ok((run, op, classes, weighted))
+        Ok(Compiled { form, op, run })
     }
 
     /// What was found so far.

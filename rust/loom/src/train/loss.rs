@@ -1,5 +1,6 @@
 //! Losses by name, and their operations.
 
+use super::data::Weighing;
 use crate::layers::class_extents;
 use crate::ops::{Loss, LossFunction};
 use crate::tensor::Shape;
@@ -83,7 +84,7 @@ pub(crate) fn loss_op(
     function: LossFunction,
     shape: &Shape,
     class_targets: bool,
-    weighted: bool,
+    weighing: Weighing,
     options: &LossOptions,
     gradient: bool,
 ) -> Result<Loss> {
@@ -117,7 +118,8 @@ pub(crate) fn loss_op(
         class_targets,
         label_smoothing: options.label_smoothing,
         class_weight: options.class_weight.clone(),
-        weighted,
+        weighted: weighing != Weighing::None,
+        by_step: weighing == Weighing::Steps,
         gradient,
         scaled: false,
     })

@@ -1,7 +1,8 @@
 //! A loss by itself, for the manual loop.
 
-use super::data::Targets;
+use super::data::{Targets, Weighing};
 use super::loss::{LossConfig, LossOptions, loss_op};
+use crate::layers::class_extents;
 use crate::ops::loss::{divisor, validate_targets};
 use crate::ops::{Args, Operation, StepValues};
 use crate::simd::{Cpu, Real};
@@ -44,7 +45,13 @@ fn run<T: Real>(
     }
     let shape = Shape::from(&output.shape()[1..]);
     let class_targets = target.are_classes_for(&loss, &shape)?;
-    let op = loss_op(loss.0, &shape, class_targets, weight.is_some(), options, true)?;
+    let (outer, ..) = class_extents(&shape);
+    let weighing = match weight {
+        None => Weighing::None,
+        Some(weights) if shape.rank() > 1 && outer > 1 && weights.len() == rows * outer => Weighing::Steps,
+        Some(_) => Weighing::Rows,
+    };
+    let op = loss_op(loss.0, &shape, class_targets, weighing, options, true)?;
     target.check_rows(rows, &shape, class_targets)?;
     let mut elements = extents::zeros::<T>(output.elements().len())?;
     output.copy_to(&mut elements);
@@ -59,7 +66,7 @@ fn run<T: Real>(
     }
     validate_targets(&op, &elements, &real_target, labels)?;
     let weights: Vec<T> = weight.unwrap_or_default().iter().map(|w| T::from_f64(*w)).collect();
-    if weight.is_some() && weights.len() != rows {
+    if weights.len() != rows * op.weights() {
         return Err(Error::Shape(format!("{} weights were given for {rows} rows", weights.len())));
     }
     let loss_divisor = divisor(&op, rows, labels, &weights);

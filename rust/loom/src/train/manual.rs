@@ -191,6 +191,7 @@ impl Network {
 
     fn backward_rows<T: Real>(&mut self, gradient: &TensorView<'_>) -> Result<Tensor> {
         self.registry.prepare_gradients(size_of::<T>())?;
+        let row = self.row_shape();
         // Gradients are scaled only while they are computed: what is there already is so in between, too.
         let scale = self.loss_scale().map_or(1.0, |now| f64::from(now.scale));
         if !self.registry.gradients_zeroed {
@@ -216,7 +217,7 @@ impl Network {
         *gradient_scale = Some(scale);
         self.registry.gradients_zeroed = false;
         let mut shape = vec![gradient.rows()];
-        shape.extend_from_slice(&self.input_shape);
+        shape.extend_from_slice(&row);
         let elements = match input_gradient {
             Some(port) if scale == 1.0 => extents::copied(run.read::<T>(port))?,
             Some(port) => run.read::<T>(port).iter().map(|g| *g * T::from_f64(1.0 / scale)).collect(),

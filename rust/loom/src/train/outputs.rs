@@ -2,6 +2,7 @@
 //!
 //! Targets come as one row of numbers like the outputs: classes as rows of one number a class.
 
+use super::data::Weighing;
 use super::loss::{LossOptions, loss_op};
 use super::{OutputLoss, Targets, TrainingConfig};
 use crate::error::in_context;
@@ -20,15 +21,15 @@ pub(super) fn lower(
     b: &mut Builder,
     lowered: &Lowered,
     config: &TrainingConfig,
-    weighted: bool,
+    weighing: Weighing,
     gradient: bool,
 ) -> Result<Loss> {
     b.set_phase(Phase::Loss);
-    let all = losses(network, config, weighted, gradient)?;
+    let all = losses(network, config, weighing, gradient)?;
     let total = network.output_shape().len();
     let targets = b.input("target", Shape::from(total), Kind::Real);
     b.ports.target = Some(targets);
-    let weight = weighted.then(|| b.input("weight", Shape::from(1), Kind::Real));
+    let weight = (weighing != Weighing::None).then(|| b.input("weight", Shape::from(1), Kind::Real));
     b.ports.sample_weight = weight;
     let (mut rows, mut gradients) = (Vec::new(), Vec::new());
     for (output, OutputOp { op, place, shape, factor }) in lowered.outputs.iter().zip(all) {
@@ -44,7 +45,7 @@ pub(super) fn lower(
     b.ports.row_losses = Some(sum);
     b.ports.output_gradient = gradients.first().copied();
     b.ports.output_gradients = gradients;
-    whole(network, weighted, gradient)
+    whole(network, weighing, gradient)
 }
 
 /// One output's loss.
@@ -60,7 +61,7 @@ struct OutputOp {
 fn losses(
     network: &Network,
     config: &TrainingConfig,
-    weighted: bool,
+    weighing: Weighing,
     gradient: bool,
 ) -> Result<Vec<OutputOp>> {
     let names = network.named_outputs();
@@ -88,13 +89,18 @@ fn losses(
             "class_weight is of one output's classes, and the network has named outputs; weigh the rows instead".into(),
         ));
     }
+    if weighing == Weighing::Steps {
+        return Err(Error::Value(
+            "the network has named outputs, whose rows have a weight each, not one for every step".into(),
+        ));
+    }
     let total = network.output_shape().len();
     let places = network.output_places().into_iter().zip(network.named_output_shapes());
     type Given<'a> = ((&'a OutputLoss, (Range<usize>, Shape)), &'a NamedOutput);
     let one = |((OutputLoss { loss, weight }, (place, shape)), named): Given<'_>| {
         let smoothing = if loss.takes_classes() { config.label_smoothing } else { 0.0 };
         let options = LossOptions { label_smoothing: smoothing, class_weight: None };
-        let mut op = loss_op(loss.0, &shape, false, weighted, &options, gradient)
+        let mut op = loss_op(loss.0, &shape, false, weighing, &options, gradient)
             .map_err(|error| in_context(&format!("output \"{}\"", named.name), error))?;
         op.scaled = gradient && network.scales_loss();
         let counted = if loss.takes_classes() { op.outer * op.inner } else { shape.len() };
@@ -105,15 +111,16 @@ fn losses(
 }
 
 /// The loss whose divisor counts as that of a whole row does.
-pub(super) fn whole(network: &Network, weighted: bool, gradient: bool) -> Result<Loss> {
+pub(super) fn whole(network: &Network, weighing: Weighing, gradient: bool) -> Result<Loss> {
     let shape = network.output_shape();
-    loss_op(LossFunction::MeanSquaredError, shape, false, weighted, &LossOptions::default(), gradient)
+    loss_op(LossFunction::MeanSquaredError, shape, false, weighing, &LossOptions::default(), gradient)
 }
 
 /// Checks that every output's part of the targets is what its loss takes.
 pub(super) fn check(network: &Network, config: &TrainingConfig, targets: &Targets<'_>) -> Result<()> {
     let Targets::Real(view) = targets else { return Ok(()) };
-    for (output, named) in losses(network, config, false, false)?.iter().zip(network.named_outputs()) {
+    for (output, named) in losses(network, config, Weighing::None, false)?.iter().zip(network.named_outputs())
+    {
         check_part(view, network.output_shape().len(), output)
             .map_err(|error| in_context(&format!("output \"{}\"", named.name), error))?;
     }

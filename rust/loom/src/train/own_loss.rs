@@ -1,6 +1,7 @@
 //! Losses of a user's own: by expression, or computed by whoever embeds loom.
 
 use super::Targets;
+use super::data::Weighing;
 use super::loss::{LossOptions, loss_op};
 use crate::ops::expression::{Expression, Program};
 use crate::ops::{Args, Evaluate, Loss, LossFunction, Operation, StepValues};
@@ -77,6 +78,7 @@ pub(super) struct Lowered {
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) weight: Option<Value>,
+    pub(super) weighing: Weighing,
     pub(super) gradient: bool,
     pub(super) scaled: bool,
 }
@@ -140,9 +142,9 @@ fn evaluate(text: &str, program: Program) -> Evaluate {
 /// The mean of what is minimised, and its gradient.
 fn mean(b: &mut Builder, elements: Value, wanted: Wanted) -> Result<(Value, Option<Value>, Loss)> {
     let shape = b.shape(elements).clone();
-    let weighted = wanted.weight.is_some();
+    let Wanted { weighing, gradient, .. } = wanted;
     let mut op =
-        loss_op(LossFunction::MeanOutput, &shape, false, weighted, &LossOptions::default(), wanted.gradient)?;
+        loss_op(LossFunction::MeanOutput, &shape, false, weighing, &LossOptions::default(), gradient)?;
     op.scaled = wanted.scaled;
     let reads: Vec<Value> = [elements, elements].into_iter().chain(wanted.weight).collect();
     let (row_losses, gradient) = b.apply_loss(op.clone(), &reads, shape);

@@ -1,7 +1,8 @@
 //! What a training program is compiled for.
 
 use super::TrainingConfig;
-use crate::network::Network;
+use super::data::Weighing;
+use crate::network::{ExtentsKey, Network};
 
 /// What a step learns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +33,9 @@ impl TrainingConfig {
 pub(super) struct Plan {
     pub(super) capacity: usize,
     pub(super) class_targets: bool,
-    pub(super) weighted: bool,
+    pub(super) weighing: Weighing,
+    /// Of the input, where they are not fixed.
+    pub(super) extents: ExtentsKey,
     /// Whether several batches may add up to one update.
     pub(super) accumulates: bool,
     /// What a step learns, where there are feedback maps.

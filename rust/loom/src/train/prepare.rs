@@ -1,5 +1,6 @@
 //! What a training makes sure of before its first step: gradients, moments, examples that fit.
 
+use super::data::Weighing;
 use super::loss::{LossOptions, loss_op};
 use super::metrics::ClassAxis;
 use super::plan::top_layer;
@@ -19,6 +20,7 @@ pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resu
     network.synchronize()?;
     if config.tween.is_some() {
         network.check_single("learning by targets")?;
+        network.check_fixed("learning by targets")?;
     }
     let element = network.precision().size();
     let rule = config.rule();
@@ -83,7 +85,7 @@ pub fn check_examples(network: &Network, config: &TrainingConfig, examples: &Exa
     let output = network.output_shape();
     let classes = examples.target.are_classes_for(&config.loss, output)?;
     let finite = config.on_nonfinite == OnNonFinite::Raise;
-    examples.check(network.input_shape(), output, classes, finite)?;
+    examples.check(&network.row_shape(), output, classes, finite)?;
     // An epoch's order is kept as numbers of 32 bits.
     if u32::try_from(examples.rows()).is_err() {
         let rows = examples.rows();
@@ -96,7 +98,7 @@ pub fn check_examples(network: &Network, config: &TrainingConfig, examples: &Exa
     let options =
         LossOptions { label_smoothing: config.label_smoothing, class_weight: config.class_weight.clone() };
     let absorbed = network.absorb_loss(&config.loss.0);
-    let op = loss_op(absorbed.unwrap_or(config.loss.0), output, classes, false, &options, false)?;
+    let op = loss_op(absorbed.unwrap_or(config.loss.0), output, classes, Weighing::None, &options, false)?;
     match (&examples.target, classes) {
         (Targets::Classes { labels, .. }, true) => validate_targets::<f32>(&op, &[], &[], labels),
         (Targets::Real(view), _) if finite => match view.elements() {

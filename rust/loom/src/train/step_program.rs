@@ -2,6 +2,7 @@
 
 use super::TrainingConfig;
 use super::clip::{Clips, Updates, lower_clip, lower_foresight, lower_updates};
+use super::data::Weighing;
 use super::loss::{LossOptions, loss_op};
 use super::outputs;
 use super::own_loss::Wanted;
@@ -24,11 +25,11 @@ pub(super) fn lower_loss(
     lowered: &Lowered,
     config: &TrainingConfig,
     class_targets: bool,
-    weighted: bool,
+    weighing: Weighing,
     gradient: bool,
 ) -> Result<(Loss, bool)> {
     if !network.named_outputs().is_empty() {
-        let op = outputs::lower(network, b, lowered, config, weighted, gradient)?;
+        let op = outputs::lower(network, b, lowered, config, weighing, gradient)?;
         return Ok((op, false));
     }
     b.set_phase(Phase::Loss);
@@ -41,10 +42,15 @@ pub(super) fn lower_loss(
             b.input("target", shape, Kind::Real)
         };
         b.ports.target = Some(target);
-        let weight = weighted.then(|| b.input("weight", Shape::from(1), Kind::Real));
+        let weights = match weighing {
+            Weighing::Steps => class_extents(b.shape(lowered.output)).0,
+            _ => 1,
+        };
+        let weight =
+            (weighing != Weighing::None).then(|| b.input("weight", Shape::from(weights), Kind::Real));
         b.ports.sample_weight = weight;
         let scaled = gradient && network.scales_loss();
-        let made = own.lower(b, lowered.output, target, Wanted { weight, gradient, scaled })?;
+        let made = own.lower(b, lowered.output, target, Wanted { weight, weighing, gradient, scaled })?;
         b.ports.row_losses = Some(made.row_losses);
         b.ports.output_gradient = made.output_gradient;
         return Ok((made.op, false));
@@ -57,7 +63,7 @@ pub(super) fn lower_loss(
     let shape = b.shape(scores).clone();
     let options =
         LossOptions { label_smoothing: config.label_smoothing, class_weight: config.class_weight.clone() };
-    let mut op = loss_op(function, &shape, class_targets, weighted, &options, gradient)?;
+    let mut op = loss_op(function, &shape, class_targets, weighing, &options, gradient)?;
     op.scaled = gradient && network.scales_loss();
     let target = if class_targets {
         b.input("target", Shape::from(op.outer * op.inner), Kind::Index)
@@ -66,8 +72,8 @@ pub(super) fn lower_loss(
     };
     b.ports.target = Some(target);
     let mut reads = vec![scores, target];
-    if weighted {
-        let weight = b.input("weight", Shape::from(1), Kind::Real);
+    if op.weights() > 0 {
+        let weight = b.input("weight", Shape::from(op.weights()), Kind::Real);
         b.ports.sample_weight = Some(weight);
         reads.push(weight);
     }
@@ -88,7 +94,7 @@ pub(super) fn compile(
     let mode = Mode { training: true, apart: plan.apart, ..looking };
     let lowered = Lowered::forward(network, &mut b, mode)?;
     let (op, absorbed) =
-        lower_loss(network, &mut b, &lowered, config, plan.class_targets, plan.weighted, true)?;
+        lower_loss(network, &mut b, &lowered, config, plan.class_targets, plan.weighing, true)?;
     let gradient = b.ports.output_gradient;
     match (&config.tween, gradient) {
         (Some(tween), Some(gradient)) => {

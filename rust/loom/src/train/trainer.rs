@@ -42,6 +42,17 @@ pub struct TrainerOptions {
     pub looks_inside: bool,
 }
 
+/// The most programs that wait for extents of the input to come again.
+const MOST_IDLE: usize = 16;
+
+/// A program that waits for extents of the input to come again.
+#[derive(Debug)]
+struct Idle {
+    plan: Plan,
+    op: Loss,
+    run: Run,
+}
+
 /// Trains a network by backpropagation, one step at a time.
 ///
 /// [`train`](super::train) drives it over whole data sets.
@@ -52,6 +63,8 @@ pub struct Trainer {
     pub(super) op: Loss,
     pub(super) run: Run,
     pub(super) total_steps: u64,
+    /// Programs for other extents of the input, the one used last at the end.
+    idle: Vec<Idle>,
     /// Whose values can be read after each step.
     pub(super) looking: Mode,
     pub(super) keep_outputs: bool,
@@ -101,7 +114,8 @@ impl Trainer {
         let plan = Plan {
             capacity: config.batch_size.min(like.rows().max(1)),
             class_targets: like.target.are_classes_for(&config.loss, network.output_shape())?,
-            weighted: like.weight.is_some(),
+            weighing: like.weighing(),
+            extents: network.extents_key(),
             accumulates: config.accumulate > 1,
             turn: Turn::default(),
             apart: false,
@@ -129,6 +143,7 @@ impl Trainer {
             op,
             run: network.device().run(Arc::new(program))?,
             total_steps,
+            idle: Vec::new(),
             looking,
             keep_outputs: false,
             shuffled: false,
@@ -186,6 +201,9 @@ impl Trainer {
             return Err(Error::State("there was no step yet".into()));
         };
         let shape = |value: Value| [&[self.run.rows], &program.value(value).shape[..]].concat();
+        if let Some(real) = self.real_steps::<T>() {
+            return real.owned(&self.op);
+        }
         let targets = if self.plan.class_targets {
             OwnedTargets::Classes(
                 vec![self.run.rows, self.op.outer * self.op.inner],
@@ -217,7 +235,9 @@ impl Trainer {
     ) -> Result<()> {
         let rows = batches.iter().map(|(_, rows)| rows.len()).max().unwrap_or(0);
         let wanted = Plan {
-            weighted: self.plan.weighted || batches.iter().any(|(examples, _)| examples.weight.is_some()),
+            weighing: batches
+                .iter()
+                .fold(self.plan.weighing, |all, (examples, _)| all.or(examples.weighing())),
             accumulates: self.plan.accumulates || batches.len() > 1,
             ..self.plan
         };
@@ -228,6 +248,7 @@ impl Trainer {
     pub(super) fn fit(&mut self, network: &Network, rows: usize, mut wanted: Plan) -> Result<()> {
         wanted.turn = self.config.turn(network.optimizer_state.epoch);
         wanted.apart = self.shuffled && network.carries;
+        wanted.extents = network.extents_key();
         if rows > wanted.capacity {
             wanted.capacity = rows.next_power_of_two();
         }
@@ -237,11 +258,27 @@ impl Trainer {
         }
         if moved {
             self.forget_examples();
+            self.idle.clear();
         }
-        self.plan = wanted;
-        let (program, op) = compile(network, &self.config, self.plan, self.looking)?;
-        self.op = op;
-        self.run = network.device().run(Arc::new(program))?;
+        let resized = wanted.extents != self.plan.extents;
+        let again = self.idle.iter().position(|idle| resized && idle.plan == wanted);
+        let next = match again {
+            Some(place) => self.idle.remove(place),
+            None => {
+                let (program, op) = compile(network, &self.config, wanted, self.looking)?;
+                Idle { plan: wanted, op, run: network.device().run(Arc::new(program))? }
+            }
+        };
+        let plan = std::mem::replace(&mut self.plan, next.plan);
+        let op = std::mem::replace(&mut self.op, next.op);
+        let run = std::mem::replace(&mut self.run, next.run);
+        if resized && !moved {
+            self.forget_examples();
+            if self.idle.len() >= MOST_IDLE {
+                self.idle.remove(0);
+            }
+            self.idle.push(Idle { plan, op, run });
+        }
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use super::{MultiHeadAttention, QkNorm};
 use crate::layers::projection::Projection;
 use crate::layers::settings::kind_and_config;
 use crate::layers::target::WeightedMean;
-use crate::layers::{Context, Forward, Layer, ParameterSpec, TargetRules, Want, shape_error, single};
+use crate::layers::{Context, Forward, Layer, ParameterSpec, Steps, TargetRules, Want, shape_error, single};
 use crate::ops::attention::FixedMask;
 use crate::ops::normalize::Statistics;
 use crate::ops::{
@@ -249,6 +249,10 @@ impl Layer for MultiHeadAttention {
     fn is_stepwise(&self) -> bool {
         // Steps that look ahead cannot come piece by piece.
         self.causal || self.cross
+    }
+
+    fn steps(&self) -> Steps {
+        Steps::Kept
     }
 
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {

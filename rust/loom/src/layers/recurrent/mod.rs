@@ -8,7 +8,7 @@ mod targets;
 
 use super::kind_registry::Configured;
 use super::settings::{forms, kind_and_config, names, settings};
-use super::{Context, Forward, Layer, ParameterSpec, Sample, TargetRules, Want};
+use super::{Context, Forward, Layer, ParameterSpec, Sample, Steps, TargetRules, Want};
 use crate::ops::recurrent::Cell;
 use crate::program::{Builder, Value};
 use crate::state::CarriedSpec;
@@ -133,6 +133,10 @@ macro_rules! recurrent {
 
             fn is_stepwise(&self) -> bool {
                 !self.bidirectional
+            }
+
+            fn steps(&self) -> Steps {
+                if self.return_sequences { Steps::Kept } else { Steps::Pooled }
             }
 
             fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {

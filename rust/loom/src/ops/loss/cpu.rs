@@ -31,26 +31,34 @@ impl Operation for Loss {
         let scale = if self.scaled { f64::from(args.values.loss_scale) } else { 1.0 };
         let (isa, divisor) = (args.cpu.isa(), args.values.loss_divisor / scale);
         let losses = args.write::<T>(0);
-        let (row, rows) = (self.elements(), rows_per_task(self.elements(), TRANSCENDENTAL));
+        // Where each step has a weight of its own, it is a row, and rows add up their steps.
+        let of_steps = self.of_steps();
+        let (op, steps) = of_steps.as_ref().map_or((self, 1), |op| (op, self.outer));
+        let mut of_rows = vec![T::ZERO; if steps > 1 { losses.len() * steps } else { 0 }];
+        let found = if steps > 1 { &mut of_rows[..] } else { &mut *losses };
+        let (row, rows) = (op.elements(), rows_per_task(op.elements(), TRANSCENDENTAL));
         let task = |task: usize, losses: &mut [T], gradient: &mut [T]| {
             let first = task * rows;
             let output = &output[first * row..][..losses.len() * row];
             let weights = if self.weighted { &weights[first..][..losses.len()] } else { weights };
             let rows = Rows { output, weights, divisor, losses, gradient };
-            let target = target.from(first, row, self.positions());
+            let target = target.from(first, row, op.positions());
             match target {
-                target if self.is_over_classes() => T::dispatch(isa, ClassRows { op: self, rows, target }),
+                target if op.is_over_classes() => T::dispatch(isa, ClassRows { op, rows, target }),
                 Target::Real(target) => {
-                    T::dispatch(isa, ElementRows { function: self.function, rows, target, row });
+                    T::dispatch(isa, ElementRows { function: op.function, rows, target, row });
                 }
                 Target::Classes(_) => {} // refused above
             }
         };
         if self.gradient {
             let gradient = args.write::<T>(1);
-            args.cpu.pool().for_each_chunk2((losses, rows), (gradient, rows * row), task);
+            args.cpu.pool().for_each_chunk2((&mut *found, rows), (gradient, rows * row), task);
         } else {
-            args.cpu.pool().for_each_chunk(losses, rows, |index, losses| task(index, losses, &mut []));
+            args.cpu.pool().for_each_chunk(&mut *found, rows, |index, losses| task(index, losses, &mut []));
+        }
+        for (loss, steps) in losses.iter_mut().zip(of_rows.chunks_exact(steps)) {
+            *loss = steps.iter().fold(T::ZERO, |sum, step| sum + *step);
         }
         Ok(())
     }

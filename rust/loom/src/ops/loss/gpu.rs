@@ -18,8 +18,9 @@ impl GpuOperation for Loss {
             )));
         }
         // A sequence has more class axes than a workgroup should take one after the other: each is then
-        // a row to the kernel, and another adds their losses up.
-        let spread = self.is_over_classes() && self.inner == 1 && self.outer >= SPREAD;
+        // a row to the kernel, and another adds their losses up. So it is where each has a weight of its own.
+        let by_step = self.of_steps().is_some() && self.outer > 1;
+        let spread = by_step || (self.is_over_classes() && self.inner == 1 && self.outer >= SPREAD);
         let rows = recorder.rows() * if spread { self.outer } else { 1 };
         let losses = recorder.write(0)?;
         let found = if spread { recorder.scratch(rows)? } else { losses.clone() };
@@ -27,6 +28,7 @@ impl GpuOperation for Loss {
         let (shader, row_threads) = match self.is_over_classes() {
             true if spread => Loss { outer: 1, ..self.clone() }.over_classes(label),
             true => self.over_classes(label),
+            false if spread => Loss { outer: 1, ..self.clone() }.over_elements(label),
             false => self.over_elements(label),
         };
         let mut shader = shader
@@ -35,7 +37,7 @@ impl GpuOperation for Loss {
                 "WEIGHT",
                 if self.weighted { "if there {\n        weight = weights[row / PARTS];\n    }" } else { "" },
             )
-            .constant("PARTS", if spread { self.outer } else { 1 })
+            .constant("PARTS", if spread && !by_step { self.outer } else { 1 })
             .read("output", "f32", recorder.read(0)?)
             .read("targets", if self.class_targets { "i32" } else { "f32" }, recorder.read(1)?);
         if self.weighted {
@@ -177,6 +179,8 @@ mod tests {
             {
                 let mut op = loss(function, outer, classes, inner);
                 op.weighted = inner != 1;
+                op.by_step = inner == 150 || outer == 300;
+                op.weighted |= op.by_step;
                 check_example(op.clone(), rows);
                 op.class_targets = op.is_over_classes();
                 op.gradient = classes != 300;

@@ -15,6 +15,20 @@ impl Loss {
         self.outer * self.inner
     }
 
+    /// Weights of one row.
+    pub(crate) fn weights(&self) -> usize {
+        match (self.weighted, self.by_step) {
+            (false, _) => 0,
+            (true, false) => 1,
+            (true, true) => self.outer,
+        }
+    }
+
+    /// The loss of which a step is a row, where each has a weight of its own.
+    pub(super) fn of_steps(&self) -> Option<Self> {
+        (self.weighted && self.by_step).then(|| Self { outer: 1, by_step: false, ..self.clone() })
+    }
+
     /// Elements of one row of the output.
     pub(super) fn elements(&self) -> usize {
         self.outer * self.classes * self.inner
@@ -25,9 +39,12 @@ impl Loss {
 ///
 /// A loss over classes counts class axes, as PyTorch does: with class indices and class
 /// weights it adds up the weights of the indices instead. Other losses count elements.
-/// Each row's count is multiplied by its weight where `weights` is not empty. `labels` are
+/// Each row's count, or each step's, is multiplied by its weight where `weights` is not empty. `labels` are
 /// the class indices, row after row; it is not looked at where targets are real.
 pub fn divisor<T: Real>(op: &Loss, rows: usize, labels: &[i32], weights: &[T]) -> f64 {
+    if let Some(of_steps) = op.of_steps() {
+        return divisor(&of_steps, rows * op.outer, labels, weights);
+    }
     let count = |row: usize| match &op.class_weight {
         Some(factors) if op.class_targets => {
             let labels = labels.iter().skip(row * op.positions()).take(op.positions());

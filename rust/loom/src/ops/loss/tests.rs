@@ -17,6 +17,7 @@ pub(super) fn loss(function: LossFunction, outer: usize, classes: usize, inner: 
         label_smoothing: 0.0,
         class_weight: None,
         weighted: false,
+        by_step: false,
         gradient: true,
         scaled: false,
     }
@@ -78,6 +79,11 @@ impl<T: Real> Example<T> {
             for place in 0..outer * inner {
                 let at =
                     |class: usize| ((row * outer + place / inner) * classes + class) * inner + place % inner;
+                let weight = match self.op.weights() {
+                    0 => 1.0,
+                    1 => self.weights[row].to_f64(),
+                    _ => self.weights[row * outer + place / inner].to_f64(),
+                };
                 let sum = |temperature: f64| -> f64 {
                     let largest = (0..classes).map(|c| element(at(c))).fold(f64::NEG_INFINITY, f64::max);
                     let powers = (0..classes).map(|c| ((element(at(c)) - largest) / temperature).exp());
@@ -91,24 +97,24 @@ impl<T: Real> Example<T> {
                     };
                     t = t * (1.0 - label_smoothing) + label_smoothing / classes as f64;
                     t *= self.op.class_weight.as_ref().map_or(1.0, |weights| weights[class]);
-                    *loss += match self.op.function {
-                        LossFunction::CrossEntropy { temperature } => {
-                            t * (sum(temperature) - o / temperature)
-                        }
-                        LossFunction::NegativeLogLikelihood => -t * o.max(1e-12).ln(),
-                        LossFunction::MeanSquaredError => (o - t).powi(2),
-                        LossFunction::MeanAbsoluteError => (o - t).abs(),
-                        LossFunction::Huber { delta } => match (o - t).abs() {
-                            d if d <= delta => d * d / 2.0,
-                            d => delta * (d - delta / 2.0),
-                        },
-                        LossFunction::BinaryCrossEntropy => o.max(0.0) - o * t + (-o.abs()).exp().ln_1p(),
-                        // What PyTorch's values prove the formula of is added up as the others are.
-                        other => other.visit(Plain(o, t)).unwrap_or(f64::NAN),
-                    };
+                    *loss += weight
+                        * match self.op.function {
+                            LossFunction::CrossEntropy { temperature } => {
+                                t * (sum(temperature) - o / temperature)
+                            }
+                            LossFunction::NegativeLogLikelihood => -t * o.max(1e-12).ln(),
+                            LossFunction::MeanSquaredError => (o - t).powi(2),
+                            LossFunction::MeanAbsoluteError => (o - t).abs(),
+                            LossFunction::Huber { delta } => match (o - t).abs() {
+                                d if d <= delta => d * d / 2.0,
+                                d => delta * (d - delta / 2.0),
+                            },
+                            LossFunction::BinaryCrossEntropy => o.max(0.0) - o * t + (-o.abs()).exp().ln_1p(),
+                            // What PyTorch's values prove the formula of is added up as the others are.
+                            other => other.visit(Plain(o, t)).unwrap_or(f64::NAN),
+                        };
                 }
             }
-            *loss *= self.weights.get(row).map_or(1.0, |weight| weight.to_f64());
         }
         losses
     }
@@ -146,7 +152,7 @@ pub(super) fn example<T: Real>(op: Loss, rows: usize, seed: u64) -> Example<T> {
     };
     let labels = positive::<f64>(seed + 2, rows * op.positions());
     let labels = labels.into_iter().map(|x| (x * 1e6) as i32 % op.classes as i32).collect();
-    let weights = if op.weighted { positive(seed + 3, rows) } else { Vec::new() };
+    let weights = positive(seed + 3, rows * op.weights());
     Example { op, rows, output, targets, labels, weights }
 }
 
@@ -164,12 +170,12 @@ fn functions() -> impl Strategy<Value = LossFunction> {
 /// A loss with every option it takes.
 pub(super) fn losses(classes: std::ops::Range<usize>, inner: usize) -> impl Strategy<Value = Loss> {
     let extents = (1..4usize, classes, prop_oneof![Just(1), 2..=inner]);
-    let options = (any::<bool>(), prop_oneof![Just(0.0), 0.0..0.9], any::<bool>(), any::<bool>());
+    let options = (any::<bool>(), prop_oneof![Just(0.0), 0.0..0.9], any::<bool>(), 0..3u8);
     (functions(), extents, options).prop_map(|(function, extents, options)| {
         let (outer, classes, inner) = extents;
         let (class_targets, label_smoothing, class_weights, weighted) = options;
         let mut op = loss(function, outer, classes, inner);
-        op.weighted = weighted;
+        (op.weighted, op.by_step) = (weighted > 0, weighted > 1);
         if op.is_over_classes() {
             op.class_targets = class_targets;
             op.label_smoothing = label_smoothing;
@@ -222,7 +228,8 @@ proptest! {
             one.output = whole.output[row * elements..][..elements].to_vec();
             one.targets = whole.targets[row * elements..][..elements].to_vec();
             one.labels = whole.labels[row * positions..][..positions].to_vec();
-            one.weights = whole.weights.get(row).copied().into_iter().collect();
+            let weights = whole.op.weights();
+            one.weights = whole.weights[row * weights..][..weights].to_vec();
             assert_bits(&one.run().0, &losses[row..=row]);
         }
     }
@@ -357,6 +364,31 @@ fn weights_that_are_all_zero_give_no_gradient() {
     assert_eq!(example.divisor(), 0.0);
     let (losses, gradient) = example.run();
     assert!(losses.iter().chain(&gradient).all(|x| *x == 0.0));
+}
+
+#[test]
+fn steps_of_no_weight_behind_the_others_change_no_bit() {
+    for &function in LossFunction::ALL {
+        for (inner, class_targets) in [(1, false), (1, true), (3, false)] {
+            let mut op = loss(function, 40, 5, inner);
+            (op.weighted, op.by_step) = (true, true);
+            op.class_targets = class_targets && op.is_over_classes();
+            let mut padded = example::<f32>(op, 1, 12);
+            padded.weights[23..].fill(0.0);
+            let mut short = padded.clone();
+            short.op.outer = 23;
+            let block = 5 * inner;
+            short.output.truncate(23 * block);
+            short.targets.truncate(23 * block);
+            short.labels.truncate(23 * inner);
+            short.weights.truncate(23);
+            assert_eq!(padded.divisor(), short.divisor());
+            let ((long, gradient), (expected, slope)) = (padded.run(), short.run());
+            assert_bits(&long, &expected);
+            assert_bits(&gradient[..23 * block], &slope);
+            assert!(gradient[23 * block..].iter().all(|x| *x == 0.0), "{function:?}");
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Kernels that find padding, and clear it.
 
-use super::{KeepSteps, StepMask};
+use super::{KeepSteps, LengthMask, StepMask};
 use crate::Result;
 use crate::ops::{Args, Operation};
 use crate::simd::Real;
@@ -12,6 +12,19 @@ impl Operation for StepMask {
         for (step, mask) in x.chunks_exact(self.width).zip(args.write::<T>(0)) {
             let real = step.iter().any(|x| *x != value);
             *mask = if real { T::ONE } else { T::ZERO };
+        }
+        Ok(())
+    }
+}
+
+impl Operation for LengthMask {
+    fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
+        let lengths = args.read::<T>(0);
+        for (length, mask) in lengths.iter().zip(args.write::<T>(0).chunks_exact_mut(self.steps)) {
+            let length = length.to_f64();
+            for (step, mask) in mask.iter_mut().enumerate() {
+                *mask = if (step as f64) < length { T::ONE } else { T::ZERO };
+            }
         }
         Ok(())
     }
@@ -39,6 +52,13 @@ mod tests {
         let x = [0.5f32, -1.0, -1.0, -1.0, 0.0, 0.0, -1.0, 0.0];
         let op = StepMask { steps: 2, width: 2, value: -1.0 };
         assert_bits(&Setting::new(2, &[&x], &[4]).result(&op), &[1.0, 0.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn a_sequence_ends_where_its_length_says() {
+        let setting = Setting::new(4, &[&[2.0f32, 0.0, 3.0, 1.0]], &[12]);
+        let mask = [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0];
+        assert_bits(&setting.result(&LengthMask { steps: 3 }), &mask);
     }
 
     #[test]

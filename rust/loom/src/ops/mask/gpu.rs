@@ -1,6 +1,6 @@
 //! Finding padding on a GPU, and clearing it.
 
-use super::{KeepSteps, StepMask};
+use super::{KeepSteps, LengthMask, StepMask};
 use crate::Result;
 use crate::shader::{GpuOperation, Recorder, Shader};
 
@@ -19,6 +19,20 @@ impl GpuOperation for StepMask {
             .number("width", self.width)
             // Of padding.
             .real("value", self.value)
+            .elements(recorder, count)
+    }
+}
+
+impl GpuOperation for LengthMask {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let mask = recorder.write(0)?;
+        let count = mask.elements;
+        Shader::new("length_mask", include_str!("length.wgsl"))
+            .threads(THREADS)
+            .read("lengths", "f32", recorder.read(0)?)
+            .write("mask", "f32", mask)
+            .number("count", count)
+            .number("steps", self.steps)
             .elements(recorder, count)
     }
 }
@@ -49,6 +63,12 @@ mod tests {
         x[9 * 3..12 * 3].fill(0.0);
         x[100 * 3..101 * 3].fill(0.0);
         check(StepMask { steps: 70, width: 3, value: 0.0 }, &Setting::new(2, &[&x], &[140]));
+    }
+
+    #[test]
+    fn sequences_end_where_their_lengths_say() {
+        let lengths: Vec<f32> = (0..90).map(|row| (row % 8) as f32).collect();
+        check(LengthMask { steps: 7 }, &Setting::new(90, &[&lengths], &[90 * 7]));
     }
 
     #[test]

@@ -17,12 +17,26 @@ pub struct StepMask {
     pub value: f64,
 }
 
+/// 1 for each of a sequence's first steps, of which the row says how many, 0 for the others, which are padding:
+/// reads that number (1,), writes (steps,).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LengthMask {
+    /// Steps of a row.
+    pub steps: usize,
+}
+
 /// A sequence with zeros in place of its padding; on a gradient its own gradient: reads the mask (steps,) and x
 /// (steps, width), writes (steps, width).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KeepSteps {
     /// Features of a step.
     pub width: usize,
+}
+
+impl fmt::Display for LengthMask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "length_mask {}", self.steps)
+    }
 }
 
 impl fmt::Display for KeepSteps {

@@ -2,6 +2,7 @@
 
 mod confusion;
 mod ranks;
+mod steps;
 
 use crate::error::unknown;
 use crate::simd::Real;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 pub use confusion::Average;
 use confusion::{Confusion, Share};
 use ranks::Ranks;
+pub(super) use steps::RealSteps;
 
 /// A figure by name: `"accuracy"`, or `{"top_k_accuracy": {"k": 3}}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use crate::precision::in_precision;
 use crate::program::{Access, Builder, Phase, Ports, TargetValue, Value};
 use crate::simd::Real;
 use crate::tensor::{Tensor, TensorView};
+use crate::train::data::Weighing;
 use crate::train::landing::Fate;
 use crate::train::plan::{Plan, Turn, top_layer};
 use crate::train::step::step_values;
@@ -93,7 +94,8 @@ impl TweenState {
         let plan = Plan {
             capacity: 1,
             class_targets: config.loss.takes_classes(),
-            weighted: false,
+            weighing: Weighing::None,
+            extents: network.extents_key(),
             accumulates: false,
             turn: Turn::default(),
             apart: false,
@@ -197,7 +199,7 @@ impl TweenState {
         let output = network.output_shape();
         let wanted = Plan {
             class_targets: examples.target.are_classes_for(&self.trainer.config().loss, output)?,
-            weighted: examples.weight.is_some(),
+            weighing: examples.weighing(),
             ..self.trainer.plan
         };
         if wanted != self.trainer.plan {

@@ -1,0 +1,285 @@
+//! Inputs whose extents differ from call to call: sequences of any length, images of any size.
+//!
+//! A network has the extents of its newest call; every layer's shapes follow them, and its parameters never do.
+//! Programs are kept for each. Where the first axis is among those that differ, it is time: rows of one call may
+//! then be of different lengths. Each row begins with its own, one number, and what is behind its end is padding,
+//! which no layer takes for real.
+
+use super::build::{NetworkShapes, fits};
+use super::{Combine, Network, at_layer};
+use crate::layers::Steps;
+use crate::ops::{LengthMask, Slice};
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use crate::{Error, Result, error, extents};
+
+/// The most axes of an input that has some of no fixed extent.
+const MOST_AXES: usize = 4;
+
+/// The largest extent that is tried where a network is built before it has seen any input.
+const LARGEST_TRIED: usize = 1 << 12;
+
+/// The extents that programs are for.
+pub(crate) type ExtentsKey = [usize; MOST_AXES];
+
+/// The axes of an input that have no fixed extent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Variable {
+    axes: Vec<usize>,
+}
+
+impl Network {
+    /// Lets these axes of the input have another extent in every call; [`set_extents`](Self::set_extents) says which.
+    /// The first axis is time: the rows of a call then begin with their lengths.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for an axis that is not there or given twice, an input of more than four axes, or a network
+    /// with named inputs.
+    pub fn set_variable_axes(&mut self, axes: &[usize]) -> Result<()> {
+        let rank = self.input_shape.rank();
+        if rank > MOST_AXES {
+            return Err(Error::Value(format!(
+                "an input with axes of no fixed extent has at most {MOST_AXES} axes, and this one has {rank}"
+            )));
+        }
+        let mut sorted = axes.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        if sorted.len() != axes.len() || sorted.last().is_some_and(|last| *last >= rank) {
+            return Err(Error::Value(format!("axes {axes:?} are not axes of an input of {rank}, each once")));
+        }
+        if !self.inputs.is_empty() && !axes.is_empty() {
+            return Err(Error::Value("named inputs have fixed extents".into()));
+        }
+        self.variable = Variable { axes: sorted };
+        self.rearranged();
+        Ok(())
+    }
+
+    /// The axes of the input that have no fixed extent.
+    pub fn variable_axes(&self) -> &[usize] {
+        &self.variable.axes
+    }
+
+    /// Whether rows are sequences of different lengths, with which they begin.
+    pub fn has_lengths(&self) -> bool {
+        self.variable.axes.first() == Some(&0)
+    }
+
+    /// Whether, with rows of different lengths, the output has a step for each of theirs.
+    ///
+    /// # Errors
+    /// As [`build`](Network::build), of a network that is not built.
+    pub fn output_has_steps(&self) -> Result<bool> {
+        Ok(self.has_lengths() && self.flow_of_steps()?.last() == Some(&true))
+    }
+
+    /// Refuses a network whose input has axes of no fixed extent, for `what` has no meaning for it.
+    pub(crate) fn check_fixed(&self, what: &str) -> Result<()> {
+        if self.variable.axes.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Value(format!(
+            "{what} takes an input of fixed extents; this one has {}",
+            self.told_extents()
+        )))
+    }
+
+    /// Extents of a row of the input as calls take it: with its length before it, if it has one.
+    pub fn row_shape(&self) -> Shape {
+        if self.has_lengths() { Shape::from(1 + self.input_shape.len()) } else { self.input_shape.clone() }
+    }
+
+    /// The extents as a config tells them.
+    pub(super) fn extents_in_config(&self) -> Vec<Option<usize>> {
+        let told = |(axis, extent): (usize, &usize)| (!self.variable.axes.contains(&axis)).then_some(*extent);
+        self.input_shape.iter().enumerate().map(told).collect()
+    }
+
+    pub(crate) fn extents_key(&self) -> ExtentsKey {
+        let mut key = ExtentsKey::default();
+        if !self.variable.axes.is_empty() {
+            key.iter_mut().zip(self.input_shape.iter()).for_each(|(key, extent)| *key = *extent);
+        }
+        key
+    }
+
+    /// Gives the input these extents for the calls to come.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for extents that differ from the network's on an axis that is fixed, and naming a layer that
+    /// cannot take them; [`Error::Value`] for an extent of zero. The network is then as before.
+    pub fn set_extents(&mut self, extents: impl Into<Shape>) -> Result<()> {
+        let extents = extents.into();
+        self.build()?;
+        if extents == self.input_shape {
+            return Ok(());
+        }
+        let fixed = |axis: &usize| !self.variable.axes.contains(axis);
+        let differs = |axis: usize| extents.get(axis) != self.input_shape.get(axis);
+        if extents.rank() != self.input_shape.rank() || (0..extents.rank()).filter(fixed).any(differs) {
+            return Err(Error::Shape(format!(
+                "the input has extents {}, got {extents}",
+                self.told_extents()
+            )));
+        }
+        if extents.is_empty() {
+            return Err(Error::Value(format!("an input of extents {extents} has an empty axis")));
+        }
+        extents::check("the input", &extents)?;
+        let found = self.infer_shapes(extents.clone())?;
+        self.check_parameters_fit(&found)?;
+        self.take_shapes(extents, found);
+        Ok(())
+    }
+
+    /// The extents, with a question mark for each that is not fixed.
+    fn told_extents(&self) -> String {
+        let told = self.input_shape.iter().enumerate().map(|(axis, extent)| {
+            if self.variable.axes.contains(&axis) { "any".to_string() } else { extent.to_string() }
+        });
+        format!("({})", told.collect::<Vec<_>>().join(", "))
+    }
+
+    fn take_shapes(&mut self, extents: Shape, NetworkShapes { layers, cells }: NetworkShapes) {
+        self.input_shape = extents;
+        for (placed, shapes) in self.cells.iter_mut().flatten().zip(layers) {
+            placed.take_shapes(shapes);
+        }
+        self.cell_shapes = cells;
+        self.programs.set_extents(self.extents_key());
+        self.passes.newest = None;
+    }
+
+    /// Shapes for the extents that a network is built with.
+    pub(super) fn shapes_to_build(&mut self) -> Result<NetworkShapes> {
+        let (extents, shapes) = self.find_shapes()?;
+        if !self.variable.axes.is_empty() {
+            self.input_shape = extents;
+            self.programs.set_extents(self.extents_key());
+            self.check_variable(&shapes)?;
+        }
+        Ok(shapes)
+    }
+
+    /// Shapes for the extents that the input has, or, where layers need more of axes of no fixed extent, for the
+    /// first powers of two that are enough; and these.
+    pub(crate) fn find_shapes(&self) -> Result<(Shape, NetworkShapes)> {
+        let mut found =
+            self.infer_shapes(self.input_shape.clone()).map(|shapes| (self.input_shape.clone(), shapes));
+        let mut extent = 1;
+        while found.is_err() && extent <= LARGEST_TRIED && !self.variable.axes.is_empty() {
+            let tried = self.with_extent(|_| extent);
+            found = self.infer_shapes(tried.clone()).map(|shapes| (tried, shapes));
+            extent *= 2;
+        }
+        found
+    }
+
+    /// The input's extents with others on the axes that are not fixed.
+    fn with_extent(&self, of: impl Fn(usize) -> usize) -> Shape {
+        let mut extents = self.input_shape.to_vec();
+        for axis in &self.variable.axes {
+            extents[*axis] = of(extents[*axis]);
+        }
+        Shape::new(extents)
+    }
+
+    /// Refuses layers whose parameters follow extents that are not fixed, and layers that would take padding for
+    /// real.
+    fn check_variable(&self, shapes: &NetworkShapes) -> Result<()> {
+        let others = self.infer_shapes(self.with_extent(|extent| 2 * extent + 1)).map_err(|error| {
+            error::in_context("the input has axes of no fixed extent, but with others than first", error)
+        })?;
+        for ((placed, here), there) in self.layers().zip(&shapes.layers).zip(&others.layers) {
+            let asked = |inputs: &[Shape]| {
+                let specs = placed.layer.parameters(inputs).into_iter().map(|spec| (spec.name, spec.layout));
+                let kept = placed.layer.states(inputs).into_iter().map(|spec| (spec.name, spec.shape));
+                (specs.collect::<Vec<_>>(), kept.collect::<Vec<_>>())
+            };
+            if asked(&here.inputs) != asked(&there.inputs) {
+                return Err(at_layer(
+                    placed,
+                    Error::Shape(format!(
+                        "the input's extents are {}, and the layer's parameters would follow them; put a layer \
+                         before it whose output they do not change: SequencePool or a recurrent layer for steps, a \
+                         global or adaptive pooling for images",
+                        self.told_extents()
+                    )),
+                ));
+            }
+        }
+        self.flow_of_steps().map(drop)
+    }
+
+    fn check_parameters_fit(&self, found: &NetworkShapes) -> Result<()> {
+        for (placed, shapes) in self.layers().zip(&found.layers) {
+            let specs = placed.layer.parameters(&shapes.inputs);
+            let fit = placed.store.is_none_or(|store| fits(&self.registry.stores[store], &specs));
+            if !fit {
+                let error = Error::Shape("its parameters are for other extents".into());
+                return Err(at_layer(placed, error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what each cell hands on has a step for each of the input's, where rows have lengths.
+    ///
+    /// # Errors
+    /// [`Error::Value`] naming a layer or link that would take padding for real.
+    fn flow_of_steps(&self) -> Result<Vec<bool>> {
+        let mut handed_on: Vec<bool> = Vec::with_capacity(self.cells.len());
+        let mut steps = self.has_lengths();
+        for (number, cell) in self.cells.iter().enumerate() {
+            let mut context = false;
+            for (source, link) in self.links_to(number)? {
+                let there = handed_on.get(source).copied();
+                if link.combine == Combine::Context {
+                    context = there != Some(false);
+                } else if there != Some(steps) && (steps || there != Some(false)) {
+                    return Err(Error::Value(
+                        "sequences of different lengths cannot take a link that points back, or that joins them with \
+                         what has no steps"
+                            .into(),
+                    ));
+                }
+            }
+            for placed in cell {
+                if !self.has_lengths() {
+                    continue;
+                }
+                if placed.layer.takes_context() && (steps || context) {
+                    let error = "a second input cannot be of sequences of different lengths, nor beside them";
+                    return Err(at_layer(placed, Error::Value(error.into())));
+                }
+                match placed.layer.steps() {
+                    Steps::Whole if steps => {
+                        return Err(at_layer(
+                            placed,
+                            Error::Value(
+                                "it would take the padding of shorter sequences for real; put it behind \
+                                 SequencePool or a recurrent layer, or give sequences a fixed length"
+                                    .into(),
+                            ),
+                        ));
+                    }
+                    Steps::Pooled => steps = false,
+                    _ => {}
+                }
+            }
+            handed_on.push(steps);
+        }
+        Ok(handed_on)
+    }
+
+    /// Takes a row apart: the sequence, and which of its steps are real.
+    pub(super) fn lower_lengths(&self, b: &mut Builder, row: Value) -> (Value, Value) {
+        let (steps, total) = (self.input_shape[0], 1 + self.input_shape.len());
+        let part = |start, length| Slice { outer: 1, total, start, length, guarded: false };
+        let length = b.apply(part(0, 1), &[row], "length", Shape::from(1));
+        let mask = b.apply(LengthMask { steps }, &[length], "mask", Shape::from(steps));
+        let sequence = b.apply(part(1, total - 1), &[row], "sequence", self.input_shape.clone());
+        (sequence, mask)
+    }
+}
