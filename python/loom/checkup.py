@@ -92,6 +92,7 @@ def doctor(
     engine = engine_of(net)
     engine.check_idle("doctor")
     engine.check_single("doctor")
+    engine.check_fixed("doctor")
     engine.build()
     data = as_known(engine, data, config)
     validation = None if validation is None else as_known(engine, validation, config)

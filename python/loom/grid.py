@@ -91,9 +91,7 @@ def as_open_shape(shape: int | Sequence[int | None]) -> tuple[int | None, ...]:
         for number in (numbers or (shape,))
     )
     if found.count(None) > 1 and found[0] is None:
-        raise ConfigError(
-            f"input_shape {shown(shape)}: where the first axis, time, has no fixed extent, the others have one"
-        )
+        raise ConfigError(f"input_shape {shown(shape)}: where the first axis, time, is open, no other one is")
     if None in found and len(found) > 4:
         raise ConfigError(f"input_shape {shown(shape)}: extents are left open in at most 4 axes")
     return found

@@ -146,6 +146,7 @@ def find_rate(
     engine = engine_of(net)
     engine.check_idle("find_rate")
     engine.check_single("find_rate")
+    engine.check_fixed("find_rate")
     engine.build()
     data = as_known(engine, data, config)
     told = engine.native.card()

@@ -88,6 +88,7 @@ class Ensemble:
         self._networks = _checked(networks)
         for network in self._networks:
             engine_of(network).check_single("Ensemble")
+            engine_of(network).check_fixed("Ensemble")
         self._names = as_names(names, len(self._networks), what="networks", prefix="network ")
         self._vote = choice("Ensemble", "vote", vote, _VOTES)
         self._threshold = real("Ensemble", "threshold", threshold)

@@ -20,7 +20,8 @@ class TrainingBatch:
     Args:
         input: (rows, ...) the samples.
         target: (rows, ...) values, or (rows,) class indices.
-        weight: (rows,) how much each sample counts; equally where None.
+        weight: (rows,) how much each sample counts, or (rows, steps) how much each step of its output does;
+            equally where None.
     """
 
     input: ArrayLike
@@ -134,6 +135,8 @@ def _checked(batch: TrainingBatch, where: str) -> ArraySource:
         raise DataError(f"{where}: input has no samples, its shape is {x.shape}")
     if y.shape[:1] != (rows,):
         raise DataError(f"{where}: input has {rows} samples but the target's shape is {y.shape}")
-    if weight is not None and weight.shape != (rows,):
+    # Where outputs have steps, each may have a weight: the engine knows how many there are.
+    by_step = weight is not None and weight.ndim == 2 and weight.shape[0] == rows
+    if weight is not None and weight.shape != (rows,) and not by_step:
         raise DataError(f"{where}: weight must be ({rows},), one for each sample, got {weight.shape}")
     return ArraySource(TrainingBatch(x, y, weight), rows)

@@ -74,6 +74,7 @@ class Samples:
         shape: One sample's extents; None where they are not fixed.
         precision: The network's.
         indices: Whether the network reads whole numbers.
+        lengths: Whether rows of the network begin with their lengths, so that different ones go together.
 
     Raises:
         ShapeError: A sample does not have these extents.
@@ -82,9 +83,17 @@ class Samples:
     """
 
     def __init__(
-        self, given: Foreign, shape: tuple[int | None, ...], precision: Precision, *, indices: bool
+        self,
+        given: Foreign,
+        shape: tuple[int | None, ...],
+        precision: Precision,
+        *,
+        indices: bool,
+        lengths: bool,
     ) -> None:
         self.shape = shape
+        self.are_sequences = lengths
+        """Whether rows begin with their lengths."""
         self.form = "padded" if isinstance(given, Padded) else "list"
         """In what form the samples came: "padded", "array" or "list"."""
         self.longest: int | None = None
@@ -132,11 +141,6 @@ class Samples:
             raise DataError(f"input: sample {number} is empty, its shape is {array.shape}; leave it out")
         return array
 
-    @property
-    def are_sequences(self) -> bool:
-        """Whether the first axis is time."""
-        return self.shape[0] is None
-
     def length(self, number: int) -> int:
         """Returns the first extent of a sample."""
         return int(self.arrays[number].shape[0])
@@ -153,7 +157,7 @@ class Samples:
             steps: How many steps rows of sequences have room for.
 
         Returns:
-            (rows, 1 + steps * ...) sequences, each behind its length; or (rows, ...) samples of equal extents.
+            (rows, 1 + steps * ...) sequences, each behind its length; or (rows, ...) samples of one size.
         """
         arrays = [self.arrays[number] for number in chosen]
         if not self.are_sequences:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from threading import RLock
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from loom.data.extents import Samples, capacity
 from loom.errors import DataError, ShapeError
 
 __all__ = ["Sizing"]
+
+_Examples: TypeAlias = "tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]"
 
 
 class Sizing:
@@ -37,6 +39,8 @@ class Sizing:
         self.shape = shape
         self.precision: Precision = precision
         self._indices = indices
+        self.are_sequences, self.refusal = native.lengths()
+        """Whether rows of different lengths go together; and why not, where they are sequences."""
         self.has_steps = native.output_has_steps()
         """Whether the output has a step for each of the input's."""
         self._too_long: int | None = None
@@ -51,14 +55,11 @@ class Sizing:
         self.lock = RLock()
         renewed.add(self)
 
-    @property
-    def are_sequences(self) -> bool:
-        """Whether the open axis is time."""
-        return self.shape[0] is None
-
     def samples(self, given: Foreign) -> Samples:
         """Takes samples of any extents; see `Samples`."""
-        return Samples(given, self.shape, self.precision, indices=self._indices)
+        if isinstance(given, Samples):
+            return given
+        return Samples(given, self.shape, self.precision, indices=self._indices, lengths=self.are_sequences)
 
     def take(self, rows: NDArray[Any]) -> None:
         """Gives the network the extents of rows that `rows_of` has made."""
@@ -69,7 +70,7 @@ class Sizing:
         self._native.set_extents(list(extents))
 
     def room(self, longest: int) -> int:
-        """Returns for how many steps rows are made that hold so many: a power of two, where layers take it."""
+        """Returns for how many steps rows have room that hold so many: a power of two, if layers take it."""
         steps = capacity(longest)
         if steps == longest or (self._too_long is not None and steps >= self._too_long):
             return longest
@@ -90,7 +91,7 @@ class Sizing:
         return rows
 
     def alike(self, samples: Samples, size: int) -> Iterator[list[int]]:
-        """Yields the numbers of samples that go through together, of near or equal extents, at most `size`."""
+        """Yields the numbers of samples that go through together, of like extents, at most `size`."""
         groups: dict[tuple[int, ...], list[int]] = {}
         for number, array in enumerate(samples.arrays):
             key = (capacity(len(array)),) if self.are_sequences else array.shape
@@ -105,8 +106,8 @@ class Sizing:
             sizes = {array.shape for array in samples.arrays}
             if len(sizes) > 1:
                 raise DataError(
-                    f"input: the samples of this call have {len(sizes)} different shapes; here all must have the "
-                    "same, where train, evaluate and predict take any"
+                    f"input: the samples of this call have {len(sizes)} different shapes; here all must have "
+                    "the same, where train, evaluate and predict take any"
                 )
         return self.together(samples, range(len(samples)))
 
@@ -148,6 +149,31 @@ class Sizing:
                 made[number] = each
         return self.outputs(samples, made)
 
+    def output_extents(self) -> tuple[int, ...]:
+        """Returns the extents of one sample's output for those that the network has now."""
+        return tuple(self._native.output_shape())
+
+    def of_equal_extents(self, batches: list[_Examples]) -> list[_Examples]:
+        """Gives the batches of one step room for the longest sequence of any, and the network their extents.
+
+        Raises:
+            DataError: They are of images of different sizes.
+        """
+        if self.are_sequences and len(batches) > 1:
+            most = max(batches, key=lambda batch: batch[0].shape[1])
+            batches = [self._widened(batch, most) for batch in batches]
+        if len({batch[0].shape[1:] for batch in batches}) > 1:
+            raise DataError(
+                "accumulate adds batches up that have the same extents, and these are of different sizes; "
+                "take accumulate=1"
+            )
+        self.take(batches[0][0])
+        return batches
+
+    def _widened(self, batch: _Examples, like: _Examples) -> _Examples:
+        x, y, weight = (_grown(part, other) for part, other in zip(batch, like, strict=True))
+        return cast("_Examples", (x, y if self.has_steps else batch[1], weight))
+
     def gradient_rows(self, gradient: Foreign) -> NDArray[Any]:
         """Takes the gradient of the newest forward pass's output, in the form that this had."""
         from loom.convert import as_real_array
@@ -187,6 +213,15 @@ class Sizing:
             row[: len(part)] = part
         return found
 
+    def real_steps(
+        self, outputs: NDArray[Any], targets: NDArray[Any], weight: NDArray[Any] | None
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Returns outputs and targets of real steps alone, where there are steps."""
+        if not self.has_steps or weight is None or weight.ndim < 2:
+            return outputs, targets
+        real = weight > 0
+        return outputs[real], targets.reshape(*outputs.shape[:2], *targets.shape[2:])[real]
+
     def _open_output_shape(self) -> tuple[int | None, ...]:
         """Compares what comes out for different extents, and leaves the network as it is."""
         before = self._native.input_extents()
@@ -197,3 +232,12 @@ class Sizing:
         second = self._native.output_shape()
         self._native.set_extents(before)
         return tuple(a if a == b else None for a, b in zip(first, second, strict=True))
+
+
+def _grown(part: NDArray[Any] | None, like: NDArray[Any] | None) -> NDArray[Any] | None:
+    """Returns an array with zeros at the end of its second axis, as long as another one's."""
+    if part is None or like is None or part.ndim < 2:
+        return part
+    found = np.zeros((len(part), like.shape[1], *part.shape[2:]), part.dtype)
+    found[:, : part.shape[1]] = part
+    return found

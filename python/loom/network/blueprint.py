@@ -63,7 +63,7 @@ def blueprint(self: HasEngine) -> Blueprint:
     layers = tuple(_placed(engine, at, place, links) for at, place in engine.layer_places())
     return Blueprint(
         id=architecture_id(config),
-        input_shape=engine.input_shape,
+        input_shape=cast("tuple[int, ...]", engine.input_shape),
         output_shape=tuple(engine.native.output_shape()),
         grid=engine.grid,
         precision=engine.precision,

@@ -28,8 +28,8 @@ def predict(self: HasEngine, x: ArrayLike | Mapping[str, ArrayLike], batch_size:
 
     Args:
         x: (rows, *input_shape) the samples; or a frame, where the network has learned from a table of
-            `loom.data.columns`; of named inputs a dictionary of arrays, or a frame; of open extents also a list
-            of arrays, or `loom.data.Padded`.
+            `loom.data.columns`; of named inputs a dictionary of arrays, or a frame; of open extents also a
+            list of arrays, or `loom.data.Padded`.
         batch_size: How many are computed at a time.
 
     Returns:
@@ -82,7 +82,8 @@ def predict_classes(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> NDA
 
     Returns:
         (rows, ...) without the class axis: labels, where the network has learned from labels or its card
-        names them, otherwise class indices. A single output is a logit, and tells two classes.
+        names them, otherwise class indices. A single output is a logit, and tells two classes. Of samples in
+        a list whose outputs have steps of their own, a list of arrays.
 
     Raises:
         ShapeError: The outputs are no classes, or the samples do not have the network's input shape.
@@ -97,7 +98,15 @@ def predict_classes(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> NDA
         ['cat', 'dog']
     """
     engine_of(self).check_single("predict_classes")
-    outputs = predict(self, x, batch_size)
+    outputs: Any = predict(self, x, batch_size)
+    if isinstance(outputs, list):
+        # Of samples with steps of their own.
+        return [_classes_of(self, each[None])[0] for each in outputs]  # type: ignore[return-value]
+    return _classes_of(self, outputs)
+
+
+def _classes_of(self: HasEngine, outputs: RealArray) -> NDArray[Any]:
+    """Returns the most likely classes by outputs."""
     classes = classes_of(engine_of(self).native)
     if outputs.ndim < 2:
         raise ShapeError(f"predict_classes: outputs of shape {outputs.shape[1:]} are no classes")

@@ -207,6 +207,7 @@ def input_gradients(
     size = whole("input_gradients", "batch_size", batch_size, least=1)
     engine = engine_of(self)
     engine.check_single("input_gradients")
+    engine.check_fixed("input_gradients")
     engine.check_thread()
     array = engine.as_input(x)
     check_differentiable(engine)

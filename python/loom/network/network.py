@@ -434,6 +434,7 @@ class Network:
         self._engine.native.reset_states()
 
     cut = surgery.cut
+    resized = surgery.resized
 
     # What is learned, and how fast
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from loom import _native
 from loom._settings.checks import whole
 from loom._typing import ArrayLike, RealArray
+from loom.convert import as_input
 from loom.engine import HasEngine, engine_of
 
 __all__ = ["Session"]
@@ -59,7 +60,11 @@ class Session:
             DTypeError: The network reads whole numbers, and these are none.
             NonFiniteError: They hold NaN or infinity.
         """
-        return self._native.advance(self._engine.as_input(x))
+        engine = self._engine
+        if engine.sizing is not None:
+            # Steps are told by the array.
+            return self._native.advance(as_input(x, engine.precision, indices=engine.reads_indices))
+        return self._native.advance(engine.as_input(x))
 
     @property
     def position(self) -> int:

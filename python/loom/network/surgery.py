@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from loom import _native, nn
@@ -13,8 +14,9 @@ from loom.errors import ConfigError, InvalidValueError, ShapeError
 from loom.network.layers import LayerHandle
 from loom.network.pickling import Restored, around
 from loom.network.selecting import layer_at
+from loom.network.state_dicts import load_state_dict, state_dict
 
-__all__ = ["Insertable", "cut", "popped", "put"]
+__all__ = ["Insertable", "cut", "popped", "put", "resized"]
 
 Insertable: TypeAlias = "nn.Layer | Mapping[str, Any] | LayerHandle"
 """A layer's configuration, whose weights are drawn, or a layer in its place, whose weights are copied."""
@@ -70,6 +72,37 @@ def popped(layer: LayerHandle, network: HasEngine) -> LayerHandle:
     _native.insert_layer(native, (0, 0, 0, 0), described, pieces)
     engine.rearrange(what, lambda native: _native.remove_layer(native, layer.at))
     return LayerHandle(around(cast("type[_Growing]", type(network)), native), (0, 0, 0), 0)
+
+
+def resized(self: NetworkT, input_shape: int | Sequence[int | None]) -> NetworkT:
+    """Returns a new network with these layers and weights for inputs of other extents.
+
+    What its layers keep, their numeric types, links and settings come along; no optimizer state does. So a
+    network of open extents becomes one of fixed ones, for whatever needs those, and the other way round.
+
+    Args:
+        input_shape: One sample's extents, without the batch; None for open ones.
+
+    Returns:
+        The new network, on the CPU; training it does not move this one.
+
+    Raises:
+        ShapeError: A layer's parameters would have other shapes.
+        ConfigError: The network has named inputs, or the extents are none.
+
+    Examples:
+        >>> net = loom.Sequential([nn.LSTM(4), nn.Dense(2)], input_shape=(None, 3))
+        >>> fixed, x = net.resized((7, 3)), np.ones((2, 7, 3))
+        >>> fixed.input_shape, bool((fixed.predict(x) == net.predict(x)).all())
+        ((7, 3), True)
+    """
+    engine = engine_of(self)
+    engine.check_thread()
+    if engine.config.inputs:
+        raise ConfigError("resized takes a network with one input; this one has named inputs")
+    config = replace(engine.config, input_shape=input_shape)
+    made = around(type(self), _native.Network(json.dumps(config.to_config())))
+    return load_state_dict(made, state_dict(self))
 
 
 def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:

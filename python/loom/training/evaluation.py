@@ -23,6 +23,7 @@ from loom.training.labelling import as_known
 from loom.training.ported import loss_metrics, packed, settled_outputs
 from loom.training.record import record_of
 from loom.training.settings import engine_config
+from loom.training.sized import dealt
 from loom.training.trainable import TrainableNetwork
 
 if TYPE_CHECKING:
@@ -119,7 +120,10 @@ def evaluate(
         changes["validation_batch_size"] = batch_size
     engine = engine_of(network)
     settled = settled_outputs(engine, replace(chosen, **changes))
-    known = as_known(engine, cast("Data", packed(engine, settled, data)), settled)
+    given = cast("Data", packed(engine, settled, data))
+    if engine.sizing is not None:
+        given = cast("Data", dealt(engine, settled, given)[0])
+    known = as_known(engine, given, settled)
     evaluation = Evaluation(network, *settled_by_source(network, settled, as_source(known)))
     deviates = flag("evaluate", "deviation", deviation)
     if deviates and isinstance(settled.loss, Mapping):
@@ -179,10 +183,14 @@ class Evaluation:
         keep = keep or not all(isinstance(metric, metrics.Metric) for metric in self._metrics)
         seen: list[tuple[NDArray[Any], NDArray[Any]]] = []
         for examples in self._batches():
+            sizing = self._form.sizing
+            if sizing is not None:
+                sizing.take(examples[0])
             evaluator.update(examples, self._batch_size)
             if keep:
                 # The next batch may be written where this one was.
-                seen.append((network.predict(examples[0], self._batch_size), examples[1].copy()))
+                both = network.predict(examples[0], self._batch_size), examples[1].copy()
+                seen.append(both if sizing is None else sizing.real_steps(*both, examples[2]))
         loss, known = evaluator.finish()
         return {"loss": loss, **in_order(self._metrics, known, seen)}, seen
 

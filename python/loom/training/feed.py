@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from loom import _native, losses
 from loom._typing import Precision
-from loom.convert import as_input, as_real_array
+from loom.convert import as_input, as_numpy, as_real_array
 from loom.data import ArraySource, BatchSource, Classes, TrainingBatch, as_target
 from loom.engine import Engine
+from loom.engine.sizing import Sizing
 from loom.engine.told import classes_of
 from loom.errors import ConfigError, DataError
 from loom.schedules import Epochs, Schedule, Warmup, require_known_epochs
@@ -35,6 +36,7 @@ class Form:
         precision: The network's.
         indices: Whether the network reads whole numbers.
         classes: What labels stand for; None where targets are none.
+        sizing: What samples of open extents go through; None where extents are fixed.
     """
 
     output_shape: tuple[int, ...]
@@ -42,6 +44,7 @@ class Form:
     precision: Precision
     indices: bool = False
     classes: Classes | None = None
+    sizing: Sizing | None = None
 
     @classmethod
     def of(cls, engine: Engine, config: TrainingConfig) -> Form:
@@ -51,16 +54,23 @@ class Form:
         named = isinstance(config.loss, Mapping)
         classification = not named and losses.is_classification(config.loss)
         classes = classes_of(engine.native) if takes_labels(config, shape) else None
-        return cls(shape, classification, engine.precision, engine.reads_indices, classes)
+        sizing = engine.sizing
+        # Samples of open extents are rows by then.
+        indices = engine.reads_indices and sizing is None
+        return cls(shape, classification, engine.precision, indices, classes, sizing)
 
     def examples(self, batch: TrainingBatch) -> Examples:
         """Converts samples, targets and weights to what the engine takes, once."""
         weight = batch.weight
+        shape = self.output_shape
+        if self.sizing is not None:
+            self.sizing.take(as_numpy(batch.input))
+            shape = self.sizing.output_extents()
         return (
             as_input(batch.input, self.precision, indices=self.indices),
             as_target(
                 indexed(batch.target, self.classes),
-                self.output_shape,
+                shape,
                 classification=self.classification,
                 precision=self.precision,
             ),
@@ -72,6 +82,9 @@ class Form:
         if targets.dtype.kind != "i":
             return targets
         shape = self.output_shape
+        if self.sizing is not None and self.sizing.has_steps:
+            # They come step by step.
+            shape = shape[1:]
         per_row = shape[1:] if len(shape) == 3 else shape[:-1]
         return targets.reshape(len(targets), *per_row)
 
@@ -213,6 +226,8 @@ class BatchFeed:
     def run(self, trainer: _native.Trainer, single: bool, seconds: float) -> _native.Report:
         """Runs the step that is ready."""
         batches, self._next = self._next, []
+        if self._form.sizing is not None:
+            batches = self._form.sizing.of_equal_extents(batches)
         return trainer.step(batches)
 
 

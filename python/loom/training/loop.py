@@ -49,6 +49,7 @@ from loom.training.run_keeper import RunKeeper
 from loom.training.run_store import RunStore
 from loom.training.settings import TargetRule, engine_config
 from loom.training.signs import case_of, warn_of_mistakes
+from loom.training.sized import dealt, told
 from loom.training.trainable import TrainableNetwork
 from loom.training.witness import Witness, witness
 
@@ -103,6 +104,14 @@ def run_training(
         with interrupts.open:
             data = cast("Data", packed(engine, config, data, learns=True))
             validation = packed(engine, config, validation)
+            if engine.sizing is not None:
+                if tween is not None:
+                    engine.check_fixed("learning by targets")
+                config = told(engine, config, data)
+                dealt_out, held = dealt(engine, config, data, learns=True)
+                data = cast("Data", dealt_out)
+                validation = held if validation is None else dealt(engine, config, validation)[0]
+                config = replace(config, validation_split=0.0)
             data = as_known(engine, data, config, learns=True)
             validation = None if validation is None else as_known(engine, validation, config)
             config = learn_classes(engine, config, data)
@@ -214,6 +223,8 @@ class _Run:
         config = self.config
         if keeper is not None:
             keeper.after_data()
+        if self.form.sizing is not None:
+            self.form.sizing.take(self.feed.first[0])
         _native.check_examples(self.engine.native, self.settings, self.feed.first)
         if case is not None:
             with interrupts.open:
@@ -293,7 +304,12 @@ class _Run:
             measured.check()
         case = None
         # What is told of data and endings is of one input and one output.
-        if not self.resumed and ALL not in config.ignore_findings and self.engine.ports is None:
+        if (
+            not self.resumed
+            and ALL not in config.ignore_findings
+            and self.engine.ports is None
+            and self.form.sizing is None
+        ):
             first = with_indices(source, self.form.classes) if isinstance(source, ArraySource) else feed.first
             held = None if held_out is None else with_indices(held_out, self.form.classes)
             case = case_of(self.engine, self.config, first, held)
@@ -303,6 +319,8 @@ class _Run:
         self.revision = self.engine.revision
         levels = self.engine.observation.levels
         self.observed = levels > 0
+        if self.form.sizing is not None:
+            self.form.sizing.take(self.feed.first[0])
         trainer = _native.Trainer(
             self.engine.native, self.settings, self.feed.first, self.total_steps, resume, levels
         )

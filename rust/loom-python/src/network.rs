@@ -146,6 +146,12 @@ impl Network {
         Ok(self.read()?.variable_axes().to_vec())
     }
 
+    /// Whether rows begin with their lengths, and else, of sequences, why they cannot; once built.
+    fn lengths(&self) -> PyResult<(bool, Option<String>)> {
+        let engine = self.read()?;
+        Ok((engine.has_lengths(), engine.lengths_refused().map(String::from)))
+    }
+
     /// One sample's extents as they come in, in the newest call.
     fn input_extents(&self) -> PyResult<Vec<usize>> {
         Ok(self.read()?.input_shape().to_vec())

@@ -97,6 +97,7 @@ def onnx_model(net: Network, opset: int = 17, *, metadata: Mapping[str, str] | N
             f"save_onnx: opset must be at most {onnx.defs.onnx_opset_version()}, which the installed onnx "
             f"{onnx.__version__} knows, got {opset}"
         )
+    engine_of(net).check_fixed("save_onnx")
     net.build()
     graph = Graph(opset)
     inputs, outputs = _inputs(net), _outputs(net)

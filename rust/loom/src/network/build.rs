@@ -2,6 +2,7 @@
 
 use super::feedback::FeedbackMaps;
 use super::lower::no_context;
+use super::shapes::{LayerShapes, NetworkShapes};
 use super::{Combine, Link, Network, PlacedLayer, at_layer};
 use crate::layers::{ParameterSpec, output_of};
 use crate::precision::in_precision;
@@ -13,20 +14,6 @@ use crate::tensor::Shape;
 use crate::weights::{Layout, WeightStore};
 use crate::{Error, Result, error, extents, interrupt};
 use std::borrow::Cow;
-
-/// Extents of what a layer reads and makes.
-pub(crate) struct LayerShapes {
-    pub(crate) inputs: Vec<Shape>,
-    pub(crate) output: Shape,
-}
-
-/// Extents all over a network.
-pub(crate) struct NetworkShapes {
-    /// In the order data flows.
-    pub(crate) layers: Vec<LayerShapes>,
-    /// Of what each cell hands on.
-    pub(crate) cells: Vec<Shape>,
-}
 
 /// How the weights of a new layer begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

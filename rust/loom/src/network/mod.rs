@@ -29,6 +29,7 @@ mod predict;
 mod programs;
 mod recovery;
 mod session;
+mod shapes;
 mod states;
 mod summary;
 mod surgery;
@@ -75,9 +76,9 @@ use crate::tensor::{Precision, Shape};
 use crate::{Device, Error, Result, extents};
 use kept_back::KeptBack;
 use placed::no_layer;
+pub(crate) use shapes::ExtentsKey;
+use shapes::Variable;
 use std::sync::Arc;
-pub(crate) use variable::ExtentsKey;
-use variable::Variable;
 
 /// A network: a grid of cells, their layers, and everything that persists.
 ///

@@ -1,7 +1,7 @@
 //! Layers in their places.
 
-use super::build::LayerShapes;
 use super::numerics::LayerNumerics;
+use super::shapes::LayerShapes;
 use crate::layers::Layer;
 use crate::program::LayerPath;
 use crate::state::State;

@@ -209,26 +209,37 @@ impl Network {
 
     /// Checks that an input is of whole numbers in range, where the network reads such.
     pub(crate) fn check_indices(&self, input: &TensorView<'_>) -> Result<()> {
-        let width = self.row_shape().len().max(1);
-        for IndexRange { name, range, limit } in self.index_ranges() {
-            let wrong = |x: f64| !(x >= 0.0 && x < limit as f64 && x.fract() == 0.0);
-            let found = match input.elements() {
-                Elements::Float32(x) => find(x, width, &range, wrong),
-                Elements::Float64(x) => find(x, width, &range, wrong),
-            };
-            if let Some((row, x)) = found {
-                let (what, who) = match name {
-                    Some(name) => (format!("input \"{name}\""), "it takes"),
-                    None => ("input".to_string(), "the network reads"),
-                };
-                return Err(Error::Value(format!(
-                    "{what} holds {x} in row {row}; {who} whole numbers from 0 to {}",
-                    limit - 1
-                )));
-            }
-        }
-        Ok(())
+        check_indices(input, self.row_shape().len().max(1), self.index_ranges())
     }
+
+    /// The same of steps that go into a session, of which there may be any number.
+    pub(super) fn check_step_indices(&self, input: &TensorView<'_>) -> Result<()> {
+        let width = (input.elements().len() / input.rows().max(1)).max(1);
+        let whole = self.index_limit().map(|limit| IndexRange { name: None, range: 0..width, limit });
+        check_indices(input, width, whole.into_iter().collect())
+    }
+}
+
+/// Checks that rows of so many elements hold whole numbers in range.
+fn check_indices(input: &TensorView<'_>, width: usize, ranges: Vec<IndexRange<'_>>) -> Result<()> {
+    for IndexRange { name, range, limit } in ranges {
+        let wrong = |x: f64| !(x >= 0.0 && x < limit as f64 && x.fract() == 0.0);
+        let found = match input.elements() {
+            Elements::Float32(x) => find(x, width, &range, wrong),
+            Elements::Float64(x) => find(x, width, &range, wrong),
+        };
+        if let Some((row, x)) = found {
+            let (what, who) = match name {
+                Some(name) => (format!("input \"{name}\""), "it takes"),
+                None => ("input".to_string(), "the network reads"),
+            };
+            return Err(Error::Value(format!(
+                "{what} holds {x} in row {row}; {who} whole numbers from 0 to {}",
+                limit - 1
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The first element within a range of every row that is `wrong`, with its row.

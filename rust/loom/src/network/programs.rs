@@ -1,7 +1,7 @@
 //! Compiled programs, and runs of them that are idle.
 
-use super::ExtentsKey;
 use super::mode::{LayerValue, Mode};
+use super::shapes::ExtentsKey;
 use crate::program::{LayerPath, Program, Run};
 use crate::{Device, Result};
 use std::collections::HashMap;

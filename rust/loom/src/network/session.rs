@@ -134,7 +134,7 @@ impl Session {
             )));
         }
         crate::tensor::check_finite(input, "input")?;
-        network.check_indices(input)?;
+        network.check_step_indices(input)?;
         Ok(steps)
     }
 

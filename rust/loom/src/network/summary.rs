@@ -154,9 +154,11 @@ impl Network {
             return self.outline()?.summary();
         }
         let rows = self.summary_rows()?;
+        let elsewhere = self.output_shapes_elsewhere()?;
         let header = ["cell", "layer", "output shape", "parameters", "type", "bytes"].map(String::from);
         let mut table = vec![header];
-        table.extend(rows.iter().map(|row| {
+        table.extend(rows.iter().enumerate().map(|(number, row)| {
+            let other = elsewhere.get(number);
             let [depth, line, column, layer] = row.at;
             let frozen = match row.parameters - row.trainable {
                 0 => String::new(),
@@ -167,7 +169,7 @@ impl Network {
             [
                 format!("({depth}, {line}, {column})"),
                 format!("{layer} {}", row.kind),
-                crate::Shape::new(row.output_shape.clone()).to_string(),
+                told(&row.output_shape, other),
                 format!("{}{frozen}", thousands(row.parameters)),
                 row.dtype.clone(),
                 thousands(row.bytes),
@@ -241,6 +243,14 @@ fn thousands(number: usize) -> String {
         text.push(digit);
     }
     text
+}
+
+/// Extents, with "any" for those that other inputs would change.
+fn told(shape: &[usize], other: Option<&Shape>) -> String {
+    let Some(other) = other else { return Shape::new(shape.to_vec()).to_string() };
+    let extent = |(one, two): (&usize, &usize)| if one == two { one.to_string() } else { "any".into() };
+    let extents: Vec<String> = shape.iter().zip(other.iter()).map(extent).collect();
+    format!("({}{})", extents.join(", "), if extents.len() == 1 { "," } else { "" })
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! Inputs whose extents differ from call to call: sequences of any length, images of any size.
 //!
 //! A network has the extents of its newest call; every layer's shapes follow them, and its parameters never do.
-//! Programs are kept for each. Where the first axis is among those that differ, it is time: rows of one call may
-//! then be of different lengths. Each row begins with its own, one number, and what is behind its end is padding,
-//! which no layer takes for real.
+//! Programs are kept for each. Where the first axis is among those that differ, it is time, and rows of one call may
+//! be of different lengths, if all layers know how to leave out padding: each row then begins with its length, one
+//! number, and no layer takes what is behind its end for real.
 
-use super::build::{NetworkShapes, fits};
+use super::build::fits;
+use super::shapes::{ExtentsKey, MOST_AXES, NetworkShapes, Variable};
 use super::{Combine, Network, at_layer};
 use crate::layers::Steps;
 use crate::ops::{LengthMask, Slice};
@@ -13,20 +14,8 @@ use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result, error, extents};
 
-/// The most axes of an input that has some of no fixed extent.
-const MOST_AXES: usize = 4;
-
 /// The largest extent that is tried where a network is built before it has seen any input.
 const LARGEST_TRIED: usize = 1 << 12;
-
-/// The extents that programs are for.
-pub(crate) type ExtentsKey = [usize; MOST_AXES];
-
-/// The axes of an input that have no fixed extent.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Variable {
-    axes: Vec<usize>,
-}
 
 impl Network {
     /// Lets these axes of the input have another extent in every call; [`set_extents`](Self::set_extents) says which.
@@ -51,7 +40,7 @@ impl Network {
         if !self.inputs.is_empty() && !axes.is_empty() {
             return Err(Error::Value("named inputs have fixed extents".into()));
         }
-        self.variable = Variable { axes: sorted };
+        self.variable = Variable { axes: sorted, equal: None };
         self.rearranged();
         Ok(())
     }
@@ -61,8 +50,18 @@ impl Network {
         &self.variable.axes
     }
 
-    /// Whether rows are sequences of different lengths, with which they begin.
+    /// Whether rows are sequences of different lengths, with which they begin; known once built.
     pub fn has_lengths(&self) -> bool {
+        self.is_of_time() && self.variable.equal.is_none()
+    }
+
+    /// Why sequences of different lengths cannot go through together; `None` where they can.
+    pub fn lengths_refused(&self) -> Option<&str> {
+        self.variable.equal.as_deref()
+    }
+
+    /// Whether the axis that has no fixed extent is time.
+    fn is_of_time(&self) -> bool {
         self.variable.axes.first() == Some(&0)
     }
 
@@ -158,6 +157,7 @@ impl Network {
             self.input_shape = extents;
             self.programs.set_extents(self.extents_key());
             self.check_variable(&shapes)?;
+            self.variable.equal = self.flow_of_steps().err().map(|error| error.to_string());
         }
         Ok(shapes)
     }
@@ -185,8 +185,16 @@ impl Network {
         Shape::new(extents)
     }
 
-    /// Refuses layers whose parameters follow extents that are not fixed, and layers that would take padding for
-    /// real.
+    /// What each layer would make of an input of other extents, where these are not fixed.
+    pub(super) fn output_shapes_elsewhere(&self) -> Result<Vec<Shape>> {
+        if self.variable.axes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let others = self.infer_shapes(self.with_extent(|extent| 2 * extent + 1))?;
+        Ok(others.layers.into_iter().map(|shapes| shapes.output).collect())
+    }
+
+    /// Refuses layers whose parameters follow extents that are not fixed.
     fn check_variable(&self, shapes: &NetworkShapes) -> Result<()> {
         let others = self.infer_shapes(self.with_extent(|extent| 2 * extent + 1)).map_err(|error| {
             error::in_context("the input has axes of no fixed extent, but with others than first", error)
@@ -209,7 +217,7 @@ impl Network {
                 ));
             }
         }
-        self.flow_of_steps().map(drop)
+        Ok(())
     }
 
     fn check_parameters_fit(&self, found: &NetworkShapes) -> Result<()> {
@@ -230,7 +238,7 @@ impl Network {
     /// [`Error::Value`] naming a layer or link that would take padding for real.
     fn flow_of_steps(&self) -> Result<Vec<bool>> {
         let mut handed_on: Vec<bool> = Vec::with_capacity(self.cells.len());
-        let mut steps = self.has_lengths();
+        let mut steps = self.is_of_time();
         for (number, cell) in self.cells.iter().enumerate() {
             let mut context = false;
             for (source, link) in self.links_to(number)? {
@@ -246,7 +254,7 @@ impl Network {
                 }
             }
             for placed in cell {
-                if !self.has_lengths() {
+                if !self.is_of_time() {
                     continue;
                 }
                 if placed.layer.takes_context() && (steps || context) {
@@ -257,11 +265,7 @@ impl Network {
                     Steps::Whole if steps => {
                         return Err(at_layer(
                             placed,
-                            Error::Value(
-                                "it would take the padding of shorter sequences for real; put it behind \
-                                 SequencePool or a recurrent layer, or give sequences a fixed length"
-                                    .into(),
-                            ),
+                            Error::Value("it would take the padding of shorter sequences for real".into()),
                         ));
                     }
                     Steps::Pooled => steps = false,

@@ -1,6 +1,7 @@
 //! Examples to learn from: borrowed arrays, and which of their rows make a batch.
 
 use super::LossConfig;
+use super::weighing::Weighing;
 use crate::layers::class_extents;
 use crate::network::check_rows;
 use crate::simd::Real;
@@ -30,24 +31,6 @@ pub struct Examples<'a> {
     pub target: Targets<'a>,
     /// (rows,), or (rows, steps) for each step of an output of (steps, ...) to have its own; finite and at least 0.
     pub weight: Option<TensorView<'a>>,
-}
-
-/// What weights there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Weighing {
-    #[default]
-    None,
-    /// One a row.
-    Rows,
-    /// One for each step of a row.
-    Steps,
-}
-
-impl Weighing {
-    /// What serves both.
-    pub(crate) fn or(self, other: Self) -> Self {
-        if self == Self::None { other } else { self }
-    }
 }
 
 /// Which rows of the examples.

@@ -1,9 +1,10 @@
 //! Loss and metrics without learning.
 
-use super::data::{Weighing, gather};
+use super::data::gather;
 use super::metrics::{ClassAxis, MetricState, RealSteps, Truth};
 use super::prepare::{check_examples, class_axis};
 use super::step_program::lower_loss;
+use super::weighing::Weighing;
 use super::{Examples, Rows, TrainingConfig};
 use crate::network::{ExtentsKey, Lowered, Mode, Network};
 use crate::ops::loss::divisor;
@@ -130,6 +131,8 @@ impl Evaluator {
         batch_size: usize,
     ) -> Result<()> {
         let rows = examples.rows();
+        // Extents that are not fixed are those of these examples.
+        self.class_axis = class_axis(network.output_shape(), &self.config)?;
         let mut start = 0;
         while start < rows {
             let end = rows.min(start.saturating_add(batch_size.max(1)));

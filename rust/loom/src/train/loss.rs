@@ -1,6 +1,6 @@
 //! Losses by name, and their operations.
 
-use super::data::Weighing;
+use super::weighing::Weighing;
 use crate::layers::class_extents;
 use crate::ops::{Loss, LossFunction};
 use crate::tensor::Shape;

@@ -1,7 +1,8 @@
 //! A loss by itself, for the manual loop.
 
-use super::data::{Targets, Weighing};
+use super::data::Targets;
 use super::loss::{LossConfig, LossOptions, loss_op};
+use super::weighing::Weighing;
 use crate::layers::class_extents;
 use crate::ops::loss::{divisor, validate_targets};
 use crate::ops::{Args, Operation, StepValues};

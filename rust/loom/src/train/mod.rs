@@ -30,6 +30,7 @@ mod step_program;
 mod trainer;
 pub(crate) mod tween;
 pub(crate) mod watch;
+mod weighing;
 
 pub use crate::network::{LayerMeasures, MeasureHistory, Measures, Watch};
 pub use crate::ops::update::Optimizer;

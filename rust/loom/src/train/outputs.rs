@@ -2,8 +2,8 @@
 //!
 //! Targets come as one row of numbers like the outputs: classes as rows of one number a class.
 
-use super::data::Weighing;
 use super::loss::{LossOptions, loss_op};
+use super::weighing::Weighing;
 use super::{OutputLoss, Targets, TrainingConfig};
 use crate::error::in_context;
 use crate::network::{Lowered, NamedOutput, Network};

@@ -1,8 +1,8 @@
 //! Losses of a user's own: by expression, or computed by whoever embeds loom.
 
 use super::Targets;
-use super::data::Weighing;
 use super::loss::{LossOptions, loss_op};
+use super::weighing::Weighing;
 use crate::ops::expression::{Expression, Program};
 use crate::ops::{Args, Evaluate, Loss, LossFunction, Operation, StepValues};
 use crate::program::{Builder, Value};

@@ -1,7 +1,7 @@
 //! What a training program is compiled for.
 
 use super::TrainingConfig;
-use super::data::Weighing;
+use super::weighing::Weighing;
 use crate::network::{ExtentsKey, Network};
 
 /// What a step learns.

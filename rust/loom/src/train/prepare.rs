@@ -1,10 +1,10 @@
 //! What a training makes sure of before its first step: gradients, moments, examples that fit.
 
-use super::data::Weighing;
 use super::loss::{LossOptions, loss_op};
 use super::metrics::ClassAxis;
 use super::plan::top_layer;
 use super::tween::feedback;
+use super::weighing::Weighing;
 use super::{Examples, OnNonFinite, Targets, TrainingConfig, outputs, watch};
 use crate::layers::class_extents;
 use crate::network::{Measures, Network};

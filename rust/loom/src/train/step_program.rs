@@ -2,13 +2,13 @@
 
 use super::TrainingConfig;
 use super::clip::{Clips, Updates, lower_clip, lower_foresight, lower_updates};
-use super::data::Weighing;
 use super::loss::{LossOptions, loss_op};
 use super::outputs;
 use super::own_loss::Wanted;
 use super::plan::{Plan, top_layer};
 use super::tween::{self, LoweredLoss, meaning};
 use super::watch::Watching;
+use super::weighing::Weighing;
 use crate::Result;
 use crate::layers::class_extents;
 use crate::network::{Backward, Lowered, Mode, Network, Observe};

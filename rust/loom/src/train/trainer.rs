@@ -272,6 +272,9 @@ impl Trainer {
         let plan = std::mem::replace(&mut self.plan, next.plan);
         let op = std::mem::replace(&mut self.op, next.op);
         let run = std::mem::replace(&mut self.run, next.run);
+        if resized {
+            self.class_axis = class_axis(network.output_shape(), &self.config)?;
+        }
         if resized && !moved {
             self.forget_examples();
             if self.idle.len() >= MOST_IDLE {

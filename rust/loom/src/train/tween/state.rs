@@ -9,10 +9,10 @@ use crate::precision::in_precision;
 use crate::program::{Access, Builder, Phase, Ports, TargetValue, Value};
 use crate::simd::Real;
 use crate::tensor::{Tensor, TensorView};
-use crate::train::data::Weighing;
 use crate::train::landing::Fate;
 use crate::train::plan::{Plan, Turn, top_layer};
 use crate::train::step::step_values;
+use crate::train::weighing::Weighing;
 use crate::train::{
     Examples, Rows, StepReport, Targets, Trainer, TrainerOptions, TrainingConfig, check_examples, count_step,
     watch,

@@ -1,0 +1,176 @@
+"""Training of networks whose input has open extents: samples in batches of like ones."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from loom._typing import Foreign
+from loom.data import ArraySource, Data, TrainingBatch
+from loom.data.buckets import Buckets
+from loom.data.foreign import adopted
+from loom.data.splitting import hold_out
+from loom.engine import Engine
+from loom.engine.sizing import Sizing
+from loom.errors import DataError
+from loom.training.automatic import settled_by_target
+from loom.training.config import TrainingConfig
+from loom.training.labelling import learn_classes
+
+__all__ = ["dealt", "told"]
+
+
+def told(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:
+    """Returns the config with what targets say: the loss where it is open, and labels that the network keeps.
+
+    Args:
+        engine: The network's, of open extents.
+        config: The config.
+        data: What is learned from.
+    """
+    pair = _pair(data)
+    sizing = engine.sizing
+    if pair is None or sizing is None:
+        return config
+    target: Foreign = pair.target
+    if sizing.has_steps or None in sizing.output_shape:
+        # One sample's, as a batch: of each step there is a class index, or numbers.
+        return settled_by_target(engine, config, np.asarray(next(iter(target), ()))[None])
+    # Labels and losses are a matter of targets alone.
+    config = learn_classes(engine, config, TrainingBatch(np.zeros((len(target), 1)), target))
+    return settled_by_target(engine, config, target)
+
+
+def dealt(
+    engine: Engine, config: TrainingConfig, data: Data | None, *, learns: bool = False
+) -> tuple[Data | None, Data | None]:
+    """Returns data as the engine takes it, in batches of samples of like extents; and what is held out of it.
+
+    Args:
+        engine: The network's.
+        config: The config.
+        data: (x, y) or (x, y, weight), a `TrainingBatch`, or an iterable of either, with lists of arrays,
+            arrays or `Padded` as x.
+        learns: Whether it is learned from, so that it is shuffled where the config says so, and cut in two.
+
+    Raises:
+        DataError, ShapeError, DTypeError: As of `Samples` and `Buckets`.
+    """
+    sizing = engine.sizing
+    if sizing is None or data is None:
+        return data, None
+    size = config.batch_size if learns else config.validation_batch_size or config.batch_size
+    shuffle = learns and config.shuffle
+    data = adopted(data, batch_size=size, shuffle=shuffle, seed=config.seed)
+    pair = _pair(data)
+    if pair is None:
+        if isinstance(data, (str, bytes, dict)) or not isinstance(data, Iterable):
+            raise DataError(
+                "data must be a tuple (x, y) or (x, y, weight), a TrainingBatch, or an iterable of them, "
+                f"got {type(data).__name__}"
+            )
+        if learns and config.validation_split > 0:
+            raise DataError("validation_split needs data in arrays or lists; give validation= for batches")
+        if iter(data) is data:
+            return (_batch(sizing, item) for item in data), None
+        return cast("Data", _Batches(data, lambda item: _batch(sizing, item))), None
+    held = None
+    if learns and config.validation_split > 0:
+        pair, held = _held_out(pair, config.validation_split)
+        held = _buckets(sizing, held, config.validation_batch_size or config.batch_size)
+    return _buckets(sizing, pair, size, shuffle=shuffle, seed=config.seed), held
+
+
+def _pair(data: object) -> TrainingBatch | None:
+    """Returns data that is a single pair; None where it is iterated."""
+    if isinstance(data, TrainingBatch):
+        return data
+    if isinstance(data, tuple) and data and not all(isinstance(each, TrainingBatch) for each in data):
+        if len(data) not in {2, 3}:
+            raise DataError(f"data: expected (x, y) or (x, y, weight), got a tuple of {len(data)}")
+        return TrainingBatch(*data)
+    return None
+
+
+def _buckets(
+    sizing: Sizing, pair: TrainingBatch, size: int, *, shuffle: bool = False, seed: int = 0
+) -> Foreign:
+    samples = sizing.samples(pair.input)
+    buckets = Buckets(
+        samples,
+        pair.target,
+        pair.weight,
+        steps=sizing.has_steps,
+        batch_size=size,
+        shuffle=shuffle,
+        seed=seed,
+        pack=sizing.together,
+    )
+    if shuffle and sizing.refusal is not None and 2 * len(samples) < len(buckets) * min(size, len(samples)):
+        warnings.warn(
+            f"batches hold sequences of one length only, {len(samples) / len(buckets):.1f} on average "
+            f"instead of {size}: {sizing.refusal}. Layers that leave padding out are recurrent ones, "
+            "attention, SequencePool and whatever works on each step by itself",
+            stacklevel=2,
+        )
+    return buckets
+
+
+def _batch(sizing: Sizing, item: object) -> TrainingBatch:
+    pair = _pair(tuple(item) if isinstance(item, list) else item)
+    if pair is None:
+        raise DataError(f"expected a TrainingBatch, (x, y) or (x, y, weight), got {type(item).__name__}")
+    samples = sizing.samples(pair.input)
+    if not samples.are_sequences and len({array.shape for array in samples.arrays}) > 1:
+        raise DataError(
+            "a batch has samples of different sizes; give batches of one size, or the whole data set as lists"
+        )
+    batches = list(_buckets(sizing, replace(pair, input=cast("Any", samples)), len(samples)))
+    return cast("TrainingBatch", batches[0])
+
+
+def _held_out(pair: TrainingBatch, fraction: float) -> tuple[TrainingBatch, TrainingBatch]:
+    """Holds out the last samples."""
+    rows = len(cast("Any", pair.target))
+    places = np.arange(rows)
+    both = hold_out(ArraySource(TrainingBatch(places, places), rows), fraction)
+    cuts = [np.asarray(source.batch.input) for source in both]
+    first, last = (slice(int(cut[0]), int(cut[-1]) + 1) for cut in cuts)
+    return _cut(pair, first), _cut(pair, last)
+
+
+def _cut(pair: TrainingBatch, rows: slice) -> TrainingBatch:
+    from loom.data import Padded
+
+    given: Any = pair.input
+    if isinstance(given, Padded):
+        values, lengths = np.asarray(given.values), np.asarray(given.lengths)
+        given = Padded(values[rows], lengths[rows])
+    else:
+        given = given[rows]
+    target: Any = pair.target
+    weight: Any = pair.weight
+    return TrainingBatch(given, target[rows], None if weight is None else weight[rows])
+
+
+class _Batches:
+    """Batches that are packed as they come, of data that is iterated anew for every epoch."""
+
+    def __init__(self, batches: Iterable[Any], pack: Callable[[Any], TrainingBatch]) -> None:
+        self._batches, self._pack = batches, pack
+
+    def __iter__(self) -> Iterator[TrainingBatch]:
+        return map(self._pack, self._batches)
+
+    def __len__(self) -> int:
+        return len(cast("Any", self._batches))
+
+    def __getattr__(self, name: str) -> object:
+        # What the data says of its epochs and its position.
+        if name in {"set_epoch", "state_dict", "load_state_dict", "identity"}:
+            return getattr(self._batches, name)
+        raise AttributeError(name)

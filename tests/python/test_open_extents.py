@@ -1,0 +1,530 @@
+"""Inputs of open extents: every sample gives what a network of its own extents gives."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import loom
+from loom import nn
+
+Array = NDArray[Any]
+LENGTHS = [5, 1, 16, 7, 2, 33]
+VOCABULARY = 30
+
+# What makes one vector of sequences, and what goes on step by step.
+POOLED: dict[str, list[Any]] = {
+    "lstm": [nn.LSTM(6), nn.Dense(2)],
+    "gru both ways": [nn.GRU(5, bidirectional=True, layers=2), nn.Dense(2)],
+    "rnn, mean": [nn.RNN(6, return_sequences=True), nn.SequencePool("mean"), nn.Dense(2)],
+    "attention": [
+        nn.SinusoidalPositions(),
+        nn.Residual([nn.LayerNorm(), nn.MultiHeadAttention(2)]),
+        nn.Residual([nn.RMSNorm(), nn.SwiGLU(8)]),
+        nn.SequencePool("last"),
+        nn.Dense(2),
+    ],
+    "within": [nn.Sequential([nn.Dense(4, activation="gelu"), nn.LSTM(5), nn.LayerNorm()]), nn.Dense(2)],
+    "branches": [
+        nn.Parallel([[nn.LSTM(3)], [nn.Dense(4), nn.SequencePool("mean")]], combine="concat"),
+        nn.Dense(2),
+    ],
+}
+STEPPED: dict[str, list[Any]] = {
+    "tagger": [nn.LSTM(6, bidirectional=True, return_sequences=True), nn.Dense(3)],
+    "causal": [nn.PositionalEmbedding(40), nn.MultiHeadAttention(2, causal=True, window=4), nn.Dense(3)],
+    "expression": [nn.Expr("tanh(x) * x"), nn.Dense(3, activation="tanh")],
+}
+
+
+def network(layers: Sequence[Any], shape: Any, precision: Any = "float32") -> loom.Network:
+    return loom.Sequential(layers, input_shape=shape, precision=precision, seed=4)
+
+
+def sequences(lengths: Sequence[int] = LENGTHS, dtype: str = "float32", width: int = 4) -> list[Array]:
+    random = np.random.default_rng(3)
+    return [random.normal(size=(length, width)).astype(dtype) for length in lengths]
+
+
+def each_alone(layers: Sequence[Any], samples: Sequence[Array], precision: Any = "float32") -> list[Array]:
+    return [network(layers, x.shape, precision).predict(x[None])[0] for x in samples]
+
+
+@pytest.mark.parametrize("name", [*POOLED, *STEPPED])
+def test_a_sequence_gives_the_bits_of_a_network_of_its_length(name: str) -> None:
+    layers = {**POOLED, **STEPPED}[name]
+    samples = sequences()
+    net = network(layers, (None, 4))
+    assert net.input_shape == (None, 4)
+    assert net.output_shape == ((2,) if name in POOLED else (None, 3))
+    expected = each_alone(layers, samples)
+    for outputs in (
+        net.predict(samples),
+        net.predict(samples, batch_size=2),
+        net.forward(samples, training=False),
+    ):
+        assert type(outputs) is (np.ndarray if name in POOLED else list)
+        for output, alone in zip(outputs, expected, strict=True):
+            np.testing.assert_array_equal(output, alone)
+
+
+@pytest.mark.parametrize("name", [*POOLED, *STEPPED])
+def test_a_sequence_gives_the_same_on_a_gpu(name: str, gpu: str) -> None:
+    layers = {**POOLED, **STEPPED}[name]
+    samples = sequences([3, 9, 4])
+    net = network(layers, (None, 4)).to(gpu)
+    for output, alone in zip(net.predict(samples), each_alone(layers, samples), strict=True):
+        np.testing.assert_allclose(output, alone, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", [*POOLED, *STEPPED])
+def test_gradients_are_the_sums_of_those_of_each_sequence(name: str) -> None:
+    layers = {**POOLED, **STEPPED}[name]
+    samples = sequences([3, 8, 5], "float64")
+    net = network(layers, (None, 4), "float64")
+    random = np.random.default_rng(5)
+    outputs = net.forward(samples)
+    above = [random.normal(size=output.shape) for output in outputs]
+    to_input = net.backward(np.stack(above) if name in POOLED else above)
+    found = {path: layer.gradients for path, layer in ((layer.path, layer) for layer in net.layers)}
+    sums: dict[str, dict[str, Array]] = {}
+    for x, gradient, own in zip(samples, above, to_input, strict=True):
+        alone = network(layers, x.shape, "float64")
+        alone.forward(x[None])
+        np.testing.assert_allclose(own, alone.backward(gradient[None])[0], rtol=0, atol=1e-13)
+        for layer in alone.layers:
+            into = sums.setdefault(layer.path, {})
+            for key, values in layer.gradients.items():
+                into[key] = into.get(key, 0.0) + values
+    for path, gradients in found.items():
+        for key, values in gradients.items():
+            np.testing.assert_allclose(values, sums[path][key], rtol=0, atol=1e-12, err_msg=f"{path} {key}")
+
+
+def test_a_gradient_is_that_of_finite_differences() -> None:
+    samples = sequences([2, 5], "float64", 2)
+    net = network([nn.Dense(3), nn.LSTM(3, return_sequences=True), nn.Dense(1)], (None, 2), "float64")
+
+    def total() -> float:
+        return float(sum((output**2).sum() for output in net.predict(samples)))
+
+    outputs = net.forward(samples)
+    to_input = net.backward([2 * output for output in outputs])
+    for number, (row, column) in [(0, (1, 0)), (1, (0, 1)), (1, (4, 0))]:
+        here, step = samples[number][row, column], 1e-6
+        values = []
+        for sign in (1, -1):
+            samples[number][row, column] = here + sign * step
+            values.append(total())
+        samples[number][row, column] = here
+        assert to_input[number][row, column] == pytest.approx((values[0] - values[1]) / (2 * step), rel=1e-6)
+
+
+def hand_trained(
+    layers: Sequence[Any],
+    shape: tuple[int, ...],
+    batches: Sequence[Sequence[int]],
+    x: Any,
+    y: Any,
+    stepped: bool,
+) -> dict[str, Array]:
+    """Trains by plain SGD, every sequence through a network of its own length."""
+    nets = {len(each): network(layers, (len(each), *shape), "float64") for each in x}
+    state = next(iter(nets.values())).state_dict()
+    for batch in batches:
+        count = sum(len(x[number]) for number in batch) if stepped else len(batch)
+        sums: dict[str, Array] = {}
+        for number in batch:
+            net = nets[len(x[number])]
+            net.load_state_dict(state)
+            net.zero_gradients()
+            output = net.forward(x[number][None])
+            rows = output.reshape(-1, output.shape[-1])
+            _, gradient = loom.losses.cross_entropy(rows, np.atleast_1d(y[number]))
+            net.backward((gradient * (len(rows) / count)).reshape(output.shape))
+            for layer in net.layers:
+                for key, values in layer.gradients.items():
+                    name = f"{layer.path}.{key}"
+                    sums[name] = sums.get(name, 0.0) + values
+        state = {name: values - 0.1 * sums[name] for name, values in state.items()}
+    return state
+
+
+@pytest.mark.parametrize("stepped", [False, True])
+def test_training_is_that_of_each_sequence_by_hand(stepped: bool) -> None:
+    random = np.random.default_rng(8)
+    lengths = [4, 9, 2, 16, 3, 5, 7]
+    x = sequences(lengths, "float64", 3)
+    y: list[Any] = [random.integers(0, 2, length if stepped else None) for length in lengths]
+    layers = [nn.LSTM(4, return_sequences=stepped), nn.Dense(2)]
+    net = network(layers, (None, 3), "float64")
+    optimizer = loom.optimizers.SGD()
+    targets: Any = y if stepped else np.array(y)
+    net.fit(
+        x,
+        targets,
+        epochs=2,
+        batch_size=3,
+        learning_rate=0.1,
+        optimizer=optimizer,
+        loss="cross_entropy",
+        shuffle=False,
+        verbose=False,
+    )
+    batches = [[0, 1, 2], [3, 4, 5], [6]] * 2
+    expected = hand_trained(layers, (3,), batches, x, y, stepped)
+    for name, values in net.state_dict().items():
+        np.testing.assert_allclose(values, expected[name], rtol=0, atol=1e-12, err_msg=name)
+
+
+def words(rows: int, seed: int = 1) -> tuple[list[Array], Array]:
+    """Texts of numbers, of which one word decides, wherever it stands."""
+    random = np.random.default_rng(seed)
+    texts = [random.integers(2, VOCABULARY, random.integers(1, 25)) for _ in range(rows)]
+    labels = random.integers(0, 2, rows)
+    for text, label in zip(texts, labels, strict=True):
+        text[random.integers(len(text))] = label
+    return texts, labels
+
+
+def classifier(seed: int = 2) -> loom.Network:
+    layers = [
+        nn.Embedding(VOCABULARY, 8),
+        nn.GRU(12, return_sequences=True),
+        nn.SequencePool("mean"),
+        nn.Dense(2),
+    ]
+    return loom.Sequential(layers, input_shape=(None,), seed=seed)
+
+
+SETTINGS: dict[str, Any] = {
+    "batch_size": 16,
+    "learning_rate": 0.02,
+    "loss": "cross_entropy",
+    "metrics": ["accuracy"],
+    "verbose": False,
+}
+
+
+def test_a_classifier_of_texts_learns_and_is_kept(tmp_path: Path) -> None:
+    texts, labels = words(400)
+    net = classifier()
+    result = net.fit(texts, labels, epochs=8, validation_split=0.2, **SETTINGS)
+    assert result.metrics["val_accuracy"][-1] > 0.95
+    held = words(100, seed=9)
+    found = net.evaluate(held, metrics=["accuracy", "f1", lambda o, t: float((o.argmax(-1) == t).mean())])
+    assert found["accuracy"] == pytest.approx(found["<lambda>"])
+    assert found["accuracy"] > 0.95
+    expected = net.predict(held[0])
+    net.save(tmp_path / "net.loom")
+    for again in (loom.load(tmp_path / "net.loom"), pickle.loads(pickle.dumps(net))):
+        assert again.input_shape == (None,)
+        np.testing.assert_array_equal(again.predict(held[0]), expected)
+    np.testing.assert_array_equal(net.predict_classes(held[0]), expected.argmax(-1))
+
+
+def test_labels_may_be_texts() -> None:
+    texts, labels = words(100)
+    net = classifier()
+    net.fit(texts, np.array(["no", "yes"])[labels], epochs=1, **SETTINGS)
+    assert set(net.predict_classes(texts[:5])) <= {"no", "yes"}
+
+
+def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    data = words(70)
+    whole = classifier()
+    whole.fit(*data, epochs=4, **SETTINGS)
+    half = classifier()
+    half.fit(*data, epochs=2, **SETTINGS)
+    half.save(tmp_path / "half.loom", optimizer=True)
+    again = loom.load(tmp_path / "half.loom")
+    again.fit(*data, epochs=4, resume=True, **SETTINGS)
+    assert again.fingerprint() == whole.fingerprint()
+
+    class Stop(loom.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 2:
+                raise KeyboardInterrupt
+
+    folder = tmp_path / "run"
+    stopped = classifier()
+    stopped.fit(*data, epochs=4, run=folder, callbacks=[Stop()], **SETTINGS)
+    other = classifier()
+    other.fit(*data, epochs=4, run=folder, **SETTINGS)
+    assert other.fingerprint() == whole.fingerprint()
+
+
+def test_training_on_a_gpu_is_that_on_the_cpu(gpu: str) -> None:
+    data = words(60)
+    nets = []
+    for device in ("cpu", gpu):
+        net = classifier()
+        net.fit(*data, epochs=2, device=device, **SETTINGS)
+        nets.append(net)
+    for name, values in nets[0].state_dict().items():
+        np.testing.assert_allclose(nets[1].state_dict()[name], values, rtol=2e-3, atol=2e-4, err_msg=name)
+
+
+def test_a_tagger_learns_from_lists_and_from_padded_arrays() -> None:
+    random = np.random.default_rng(4)
+    lengths = random.integers(1, 20, 120)
+    x = [random.integers(0, 5, length) for length in lengths]
+    y = [np.cumsum(each) % 2 for each in x]
+    padded_x, padded_y = np.zeros((2, 120, 20), int)
+    for row in range(120):
+        padded_x[row, : lengths[row]], padded_y[row, : lengths[row]] = x[row], y[row]
+    # What stands in the padding is never looked at.
+    padding = np.arange(20) >= lengths[:, None]
+    padded_x[padding], padded_y[padding] = 4, 1
+    layers = [nn.Embedding(5, 6), nn.GRU(16, return_sequences=True), nn.Dense(2)]
+    nets = [loom.Sequential(layers, input_shape=(None,), seed=1) for _ in range(2)]
+    settings = {**SETTINGS, "loss": "auto", "metrics": ["accuracy", "mae"]}
+    first = nets[0].fit(x, y, epochs=40, **settings)
+    second = nets[1].fit(loom.data.Padded(padded_x, lengths), padded_y, epochs=40, **settings)
+    assert nets[0].fingerprint() == nets[1].fingerprint()
+    assert first.metrics == second.metrics
+    assert first.metrics["accuracy"][-1] > 0.95
+    outputs = nets[0].predict(x)
+    hits = sum(int((output.argmax(-1) == each).sum()) for output, each in zip(outputs, y, strict=True))
+    found = nets[0].evaluate((x, y), loss="cross_entropy", metrics=["accuracy"])
+    assert found["accuracy"] == pytest.approx(hits / lengths.sum())
+    rows = [
+        np.log(np.exp(o) / np.exp(o).sum(-1, keepdims=True))[np.arange(len(t)), t]
+        for o, t in zip(outputs, y, strict=True)
+    ]
+    assert found["loss"] == pytest.approx(-np.concatenate(rows).mean(), rel=1e-4)
+    whole = nets[0].predict(loom.data.Padded(padded_x, lengths))
+    assert whole.shape == (120, 20, 2)
+    for row, output in enumerate(outputs):
+        np.testing.assert_array_equal(whole[row, : lengths[row]], output)
+        assert (whole[row, lengths[row] :] == 0).all()
+
+
+def test_regression_by_step_weighs_samples() -> None:
+    x = sequences([3, 6, 2, 9], "float64", 2)
+    y = [each.sum(axis=1, keepdims=True) for each in x]
+    net = network([nn.Dense(4, activation="tanh"), nn.Dense(1)], (None, 2), "float64")
+    weight = np.array([1.0, 0.0, 2.0, 0.5])
+    found = net.evaluate((x, y, weight), loss="mse")["loss"]
+    errors = [((a - b) ** 2).sum() for a, b in zip(net.predict(x), y, strict=True)]
+    lengths = np.array([len(each) for each in x])
+    assert found == pytest.approx((weight * errors).sum() / (weight * lengths).sum(), rel=1e-12)
+
+
+def test_batches_of_accumulated_steps_may_have_different_lengths() -> None:
+    data = words(64)
+    nets = [classifier() for _ in range(2)]
+    plain = {**SETTINGS, "shuffle": False, "optimizer": loom.optimizers.SGD()}
+    nets[0].fit(*data, epochs=1, **{**plain, "batch_size": 32})
+    nets[1].fit(*data, epochs=1, accumulate=2, **plain)
+    for name, values in nets[0].state_dict().items():
+        np.testing.assert_allclose(nets[1].state_dict()[name], values, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_batches_that_are_iterated_are_taken() -> None:
+    texts, labels = words(40)
+    batches = [(texts[start : start + 8], labels[start : start + 8]) for start in range(0, 40, 8)]
+    net, other = classifier(), classifier()
+    net.fit(batches, epochs=2, **SETTINGS)
+    other.fit(texts, labels, epochs=2, **{**SETTINGS, "batch_size": 8, "shuffle": False})
+    assert net.fingerprint() == other.fingerprint()
+    assert net.evaluate(batches, loss="cross_entropy")["loss"] == pytest.approx(
+        net.evaluate((texts, labels), loss="cross_entropy")["loss"], rel=1e-6
+    )
+
+
+def images(sizes: Sequence[tuple[int, int]]) -> list[Array]:
+    random = np.random.default_rng(6)
+    return [random.normal(size=(2, *size)).astype("float32") for size in sizes]
+
+
+CONVOLUTIONS = [
+    nn.Conv2D(4, kernel_size=3, stride=2, activation="relu"),
+    nn.BatchNorm(),
+    nn.Conv2D(6, kernel_size=3),
+    nn.AdaptiveAvgPool2D(1),
+    nn.Flatten(),
+    nn.Dense(2),
+]
+
+
+def test_images_of_any_size_go_through_where_a_pooling_makes_one_size() -> None:
+    sizes = [(9, 12), (7, 7), (9, 12), (20, 8)]
+    samples = images(sizes)
+    net = network(CONVOLUTIONS, (2, None, None))
+    assert net.input_shape == (2, None, None)
+    assert net.output_shape == (2,)
+    outputs = net.predict(samples)
+    assert outputs.shape == (4, 2)
+    for output, alone in zip(outputs, each_alone(CONVOLUTIONS, samples), strict=True):
+        np.testing.assert_array_equal(output, alone)
+    labels = np.array([0, 1, 1, 0])
+    result = net.fit(samples, labels, epochs=30, **{**SETTINGS, "batch_size": 2})
+    assert result.loss_history[-1] < result.loss_history[0] / 2
+    assert net.evaluate((samples, labels), loss="cross_entropy", metrics=["accuracy"])["accuracy"] == 1.0
+
+
+def test_what_comes_out_may_have_the_size_of_what_comes_in() -> None:
+    net = network([nn.Conv2D(3, kernel_size=3, padding=1)], (2, None, None))
+    outputs: Any = net.predict(images([(5, 6), (4, 4)]))
+    assert [output.shape for output in outputs] == [(3, 5, 6), (3, 4, 4)]
+    assert net.predict(np.stack(images([(5, 6)] * 3))).shape == (3, 3, 5, 6)
+
+
+def test_images_of_different_sizes_are_told_point_by_point() -> None:
+    samples = images([(5, 6), (4, 4), (5, 6), (7, 3)])
+    labels = [(x.sum(axis=0) > 0).astype(int) for x in samples]
+    net = network(
+        [nn.Conv2D(8, kernel_size=1, activation="relu"), nn.Conv2D(2, kernel_size=1)], (2, None, None)
+    )
+    result = net.fit(samples, labels, epochs=150, **{**SETTINGS, "loss": "auto", "batch_size": 2})
+    assert result.metrics["accuracy"][-1] > 0.9
+    outputs = net.predict(samples)
+    hits = sum(int((o.argmax(0) == t).sum()) for o, t in zip(outputs, labels, strict=True))
+    found = net.evaluate((samples, labels), loss="cross_entropy", metrics=["accuracy"])
+    assert found["accuracy"] == pytest.approx(hits / sum(label.size for label in labels))
+
+
+def test_signals_of_any_length_go_through_convolutions() -> None:
+    layers = [nn.Conv1D(4, kernel_size=3), nn.AdaptiveMaxPool1D(1), nn.Flatten(), nn.Dense(2)]
+    samples = [x.T.copy() for x in sequences([5, 9, 3])]
+    net = network(layers, (4, None))
+    for output, alone in zip(net.predict(samples), each_alone(layers, samples), strict=True):
+        np.testing.assert_array_equal(output, alone)
+
+
+WHOLE: dict[str, list[Any]] = {
+    "convolution": [
+        nn.Permute((1, 0)),
+        nn.Conv1D(5, kernel_size=3, padding=1, activation="relu"),
+        nn.BatchNorm(),
+        nn.AdaptiveMaxPool1D(1),
+        nn.Flatten(),
+        nn.Dense(2),
+    ],
+    "class token": [nn.ClassToken(), nn.MultiHeadAttention(2), nn.SequencePool("first"), nn.Dense(2)],
+    "masked": [nn.Masked([nn.LSTM(4)]), nn.Dense(2)],
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_layers_that_know_no_padding_get_sequences_of_one_length_at_a_time(name: str) -> None:
+    samples = sequences([3, 7, 3, 5, 7, 4, 3, 9])
+    net = network(WHOLE[name], (None, 4))
+    for output, alone in zip(net.predict(samples), each_alone(WHOLE[name], samples), strict=True):
+        np.testing.assert_array_equal(output, alone)
+    np.testing.assert_array_equal(net.forward(np.stack(samples[:1] * 2))[0], net.forward(samples[:1])[0])
+    with pytest.raises(loom.DataError, match="different shapes"):
+        net.forward(samples)
+    labels = np.array([len(x) > 4 for x in samples], int)
+    with pytest.warns(UserWarning, match=r"1\.6 on average instead of 8.*padding"):
+        result = net.fit(samples, labels, epochs=60, **{**SETTINGS, "batch_size": 8})
+    assert result.loss_history[-1] < result.loss_history[0] / 2
+
+
+REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: network([nn.Flatten(), nn.Dense(2)], (None, 4)).build(), loom.ShapeError, "SequencePool"),
+    (lambda: network([nn.LSTM(3)], (None, None)), loom.ConfigError, "time"),
+    (lambda: network([nn.LSTM(3)], (None, 4)).predict([]), loom.DataError, "no samples"),
+    (lambda: network([nn.LSTM(3)], (None, 4)).predict([np.ones((0, 4))]), loom.DataError, "empty"),
+    (lambda: network([nn.LSTM(3)], (None, 4)).predict([np.ones((2, 3))]), loom.ShapeError, "any, 4"),
+    (lambda: network([nn.LSTM(3)], (None, 4)).predict(np.ones((2, 4))), loom.ShapeError, "batch axis"),
+    (
+        lambda: network([nn.PositionalEmbedding(8)], (None, 4)).predict([np.ones((9, 4))]),
+        loom.ShapeError,
+        "at most 8",
+    ),
+    (lambda: loom.data.Padded(np.ones((2, 3)), [1, 4]), loom.DataError, "1 to 3"),
+    (lambda: loom.data.Padded(np.ones((2, 3)), [1.0, 2.0]), loom.DTypeError, "whole numbers"),
+    (lambda: loom.data.Padded(np.ones((2, 3)), [1]), loom.DataError, "one length for each row"),
+    (lambda: classifier().fit([[1, 2], [3]], [0], **SETTINGS), loom.DataError, "2 samples"),
+    (lambda: classifier().fit([[1, 2], [99]], [0, 1], **SETTINGS), loom.InvalidValueError, "99"),
+    (lambda: classifier().predict([[1.5]]), loom.DTypeError, "whole numbers"),
+    (
+        lambda: network(STEPPED["tagger"], (None, 4)).fit(sequences([3, 2]), [[0, 1, 1], [0]], **SETTINGS),
+        loom.ShapeError,
+        "sample 1 has 2 steps",
+    ),
+    (
+        lambda: network(STEPPED["tagger"], (None, 4)).fit(sequences([3, 2]), [0, 1], **SETTINGS),
+        loom.ShapeError,
+        "SequencePool",
+    ),
+    (lambda: loom.doctor(classifier(), words(4)), loom.ConfigError, "resized"),
+    (lambda: loom.find_rate(classifier(), words(4)), loom.ConfigError, "resized"),
+    (lambda: loom.save_onnx(classifier(), "/nowhere"), loom.ConfigError, "resized"),
+    (lambda: loom.Mesh(classifier()), loom.InvalidValueError, "fixed extents"),
+    (lambda: loom.TweenTrainer(classifier()).fit(words(4)), loom.ConfigError, "fixed extents"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)))
+def test_what_cannot_be_is_refused(number: int) -> None:
+    call, error, message = REFUSED[number]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_an_empty_mistake_leaves_the_network_as_it_was() -> None:
+    net = network([nn.PositionalEmbedding(8), nn.LSTM(3)], (None, 4))
+    samples = sequences([3, 7])
+    before = net.predict(samples)
+    with pytest.raises(loom.ShapeError):
+        net.predict(sequences([9]))
+    np.testing.assert_array_equal(net.predict(samples), before)
+
+
+def test_a_session_takes_steps_as_they_come() -> None:
+    net = network([nn.LSTM(5, return_sequences=True), nn.Dense(3)], (None, 4))
+    (x,) = sequences([6])
+    session = net.session(capacity=8)
+    parts = [session(x[None, :2]), session(x[None, 2:])]
+    np.testing.assert_array_equal(np.concatenate(parts, axis=1)[0], net.predict([x])[0])
+
+
+def test_a_network_is_resized_with_its_weights() -> None:
+    net = network(CONVOLUTIONS, (2, None, None))
+    net.fit(images([(8, 8)] * 4), [0, 1, 0, 1], epochs=2, **SETTINGS)
+    net.morph("int8")
+    samples = np.stack(images([(10, 11)] * 3))
+    fixed = net.resized((2, 10, 11))
+    np.testing.assert_array_equal(fixed.predict(samples), net.predict(samples))
+    np.testing.assert_array_equal(fixed.resized((2, None, None)).predict(samples), net.predict(samples))
+    with pytest.raises(loom.ShapeError):
+        loom.Sequential([nn.Dense(3)], input_shape=4).resized(5)
+
+
+def test_summaries_say_which_extents_are_open(capsys: pytest.CaptureFixture[str]) -> None:
+    net = network(STEPPED["tagger"], (None, 4))
+    net.predict(sequences([3]))
+    net.summary()
+    printed = capsys.readouterr().out
+    assert "(any, 12)" in printed
+    assert "(any, 3)" in printed
+    assert "input_shape=(None, 4)" in repr(net)
+
+
+def test_the_order_of_epochs_is_a_matter_of_the_seed() -> None:
+    data = words(90)
+    nets = [classifier() for _ in range(3)]
+    for net, seed in zip(nets, (1, 1, 2), strict=True):
+        net.fit(*data, epochs=2, seed=seed, **SETTINGS)
+    assert nets[0].fingerprint() == nets[1].fingerprint() != nets[2].fingerprint()
+
+
+def test_threads_predict_side_by_side() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    net = network(STEPPED["tagger"], (None, 4))
+    samples = sequences(list(range(1, 25)))
+    expected = net.predict(samples)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda x: net.predict([x])[0], samples * 4))
+    for output, alone in zip(found, [*expected] * 4, strict=True):
+        np.testing.assert_array_equal(output, alone)
