@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import loom
 from loom import nn
+from samples import SAMPLES
 
 Array = NDArray[Any]
 LENGTHS = [5, 1, 16, 7, 2, 33]
@@ -528,3 +529,40 @@ def test_threads_predict_side_by_side() -> None:
         found = list(pool.map(lambda x: net.predict([x])[0], samples * 4))
     for output, alone in zip(found, [*expected] * 4, strict=True):
         np.testing.assert_array_equal(output, alone)
+
+
+def open_networks() -> Iterator[tuple[str, dict[str, Any], loom.Network]]:
+    """Yields every sample of a layer around which sequences of different lengths go together."""
+    for kind, configs in SAMPLES.items():
+        for number, config in enumerate(configs):
+            for width in ((), (4,), (6,), (8,), (3,)):
+                if config.get("cross") or config.get("tied_to") or config.get("initial_state") == "context":
+                    continue
+                net = network([config], (None, *width), "float64")
+                try:
+                    together = net._engine.sizing.are_sequences  # type: ignore[union-attr]
+                except loom.LoomError:
+                    # Its parameters follow the length, or it takes others alone.
+                    continue
+                if together:
+                    yield f"{kind} {number}", config, net
+                    break
+
+
+def test_every_layer_that_takes_lengths_leaves_padding_out() -> None:
+    random = np.random.default_rng(11)
+    tried: set[str] = set()
+    for name, config, net in open_networks():
+        limit = net._engine.native.index_limit()
+        extents = [(length, *net.input_shape[1:]) for length in (3, 1, 2)]
+        samples = [random.normal(size=e) if limit is None else random.integers(0, limit, e) for e in extents]
+        try:
+            expected = each_alone([config], samples, "float64")
+        except loom.ShapeError:
+            # Some length is too short for it, or too long.
+            continue
+        for output, alone in zip(net.predict(samples), expected, strict=True):
+            np.testing.assert_array_equal(output, alone, err_msg=name)
+        tried.add(config["type"])
+    assert tried >= {"dense", "embedding", "gru", "layer_norm", "multi_head_attention", "sequence_pool"}
+    assert len(tried) > 25

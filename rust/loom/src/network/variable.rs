@@ -239,6 +239,8 @@ impl Network {
     fn flow_of_steps(&self) -> Result<Vec<bool>> {
         let mut handed_on: Vec<bool> = Vec::with_capacity(self.cells.len());
         let mut steps = self.is_of_time();
+        // Where time is the only axis, whatever works along the last one mixes steps.
+        let mut alone = self.input_shape.rank() == 1;
         for (number, cell) in self.cells.iter().enumerate() {
             let mut context = false;
             for (source, link) in self.links_to(number)? {
@@ -261,8 +263,11 @@ impl Network {
                     let error = "a second input cannot be of sequences of different lengths, nor beside them";
                     return Err(at_layer(placed, Error::Value(error.into())));
                 }
+                let reads_indices = placed.layer.index_limit().is_some();
+                let whole = placed.layer.steps() == Steps::Whole || (alone && !reads_indices);
+                alone &= !reads_indices;
                 match placed.layer.steps() {
-                    Steps::Whole if steps => {
+                    _ if steps && whole => {
                         return Err(at_layer(
                             placed,
                             Error::Value("it would take the padding of shorter sequences for real".into()),
