@@ -24,6 +24,7 @@ _COMMANDS = (
     "bench",
     "doctor",
     "train",
+    "launch",
     "predict",
     "serve",
     "summary",

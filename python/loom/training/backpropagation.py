@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from os import PathLike
+from typing import Literal
 
 from loom.callbacks import Callback
 from loom.data import Data
+from loom.distributed import Communicator
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe
 from loom.training.config import TrainingConfig
@@ -29,6 +31,8 @@ def train(
     rate_scale: Mapping[str, float] | None = None,
     run: RunFolder | str | PathLike[str] | None = None,
     receipt: bool | str = False,
+    *,
+    distributed: Communicator | Literal["auto"] | None = "auto",
 ) -> TrainingResult:
     """Trains a network by backpropagation.
 
@@ -63,6 +67,8 @@ def train(
             the weights before, after each epoch and at the end, by which `loom.reproduce` proves them.
             "steps" hashes them after each step, too. That takes as long as writing the network to
             memory; the data is hashed once.
+        distributed: The processes that share the training: those that mpiexec or `loom launch` has started
+            with this one, a communicator of `loom.distributed`, or None for this process alone.
 
     Returns:
         The course of the run.
@@ -98,5 +104,14 @@ def train(
     if rate_scale is not None:
         network.scale_rates(rate_scale)
     return run_training(
-        network, data, config, validation, callbacks, resume, observe=watch, run=run, receipt=receipt
+        network,
+        data,
+        config,
+        validation,
+        callbacks,
+        resume,
+        observe=watch,
+        run=run,
+        receipt=receipt,
+        distributed=distributed,
     )

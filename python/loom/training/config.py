@@ -95,6 +95,10 @@ class TrainingConfig(Plain):
         early_stopping: When to stop before the last epoch.
         ignore_findings: Names of what `loom.doctor` finds that training shall not warn of, such as
             ("unscaled-inputs",); "all" for none at all. The names stand in docs/doctor.md.
+        shards: Into how many parts the rows of a step are cut, each of which goes through the network by
+            itself, and whose gradients add up: the unit that processes of one training share. The same
+            number gives the same bits on any number of processes, one included. 8 by default where there
+            are several; one process alone takes steps whole.
 
     Raises:
         ConfigError: A setting is out of range or a name unknown.
@@ -132,6 +136,7 @@ class TrainingConfig(Plain):
     depth_scale: Literal["none", "geometric", "inv_sqrt"] | float = "none"
     early_stopping: EarlyStopping | Mapping[str, Any] | None = None
     ignore_findings: str | Sequence[str] = ()
+    shards: int | None = None
 
     def __post_init__(self) -> None:
         where = "TrainingConfig"
@@ -166,6 +171,8 @@ class TrainingConfig(Plain):
             settings["gradient_clip"] = limit or None
         if self.clip_value is not None:
             settings["clip_value"] = real(where, "clip_value", self.clip_value, above=0.0)
+        if self.shards is not None:
+            settings["shards"] = whole(where, "shards", self.shards, least=1, most=1 << 16)
         if self.validation_batch_size is not None:
             settings["validation_batch_size"] = whole(
                 where, "validation_batch_size", self.validation_batch_size, least=1
@@ -189,6 +196,8 @@ class TrainingConfig(Plain):
             del settings["loss_weights"]
         if settings["on_interrupt"] == "stop":
             del settings["on_interrupt"]
+        if settings["shards"] is None:
+            del settings["shards"]
         return settings
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from numpy.typing import NDArray
 
@@ -19,6 +19,7 @@ from loom.errors import ConfigError, DataError
 from loom.schedules import Epochs, Schedule, Warmup, require_known_epochs
 from loom.training.config import TrainingConfig
 from loom.training.labelling import indexed, takes_labels
+from loom.training.sharing import Sharing
 
 __all__ = ["ArrayFeed", "BatchFeed", "Examples", "Feed", "Form"]
 
@@ -113,8 +114,14 @@ class ArrayFeed:
     def position(self) -> None:
         """Returns nothing: how many steps are done says it all."""
 
-    def run(self, trainer: _native.Trainer, single: bool, seconds: float) -> _native.Report:
-        """Runs one step, or as many as fit a time."""
+    def run(
+        self, trainer: _native.Trainer, single: bool, seconds: float, shared: Sharing | None = None
+    ) -> _native.Report:
+        """Runs one step, or as many as fit a time; with other processes one."""
+        if shared is not None:
+            report, ended = shared.run(trainer, self.first, whole_set=True)
+            self._more = not ended
+            return cast("_native.Report", report)
         limit, time = (1, float("inf")) if single else (_UNLIMITED, seconds)
         report, ended = trainer.run(self.first, limit, time)
         self._more = not ended
@@ -223,11 +230,19 @@ class BatchFeed:
             raise DataError("some batches have class indices as targets and others rows; give one kind only")
         return examples
 
-    def run(self, trainer: _native.Trainer, single: bool, seconds: float) -> _native.Report:
+    def run(
+        self, trainer: _native.Trainer, single: bool, seconds: float, shared: Sharing | None = None
+    ) -> _native.Report:
         """Runs the step that is ready."""
         batches, self._next = self._next, []
         if self._form.sizing is not None:
             batches = self._form.sizing.of_equal_extents(batches)
+        if shared is not None:
+            if len(batches) > 1:
+                raise ConfigError(
+                    "a training in shards takes batches one by one; take larger ones, accumulate=1"
+                )
+            return cast("_native.Report", shared.run(trainer, batches[0], whole_set=False))
         return trainer.step(batches)
 
 

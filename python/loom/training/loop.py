@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 import warnings
@@ -48,6 +49,7 @@ from loom.training.run_folder import RunFolder
 from loom.training.run_keeper import RunKeeper
 from loom.training.run_store import RunStore
 from loom.training.settings import TargetRule, engine_config
+from loom.training.sharing import Sharing, sharing
 from loom.training.signs import case_of, warn_of_mistakes
 from loom.training.sized import dealt, told
 from loom.training.trainable import TrainableNetwork
@@ -70,6 +72,7 @@ def run_training(
     tween: TargetRule | None = None,
     run: RunFolder | str | PathLike[str] | None = None,
     receipt: bool | str = False,
+    distributed: object = None,
 ) -> TrainingResult:
     """Trains a network, by backpropagation or by targets.
 
@@ -84,11 +87,18 @@ def run_training(
         tween: How it learns by targets; by backpropagation where None.
         run: The folder that keeps the run; none where None.
         receipt: Whether the result is to have a receipt, or how often weights are hashed for it.
+        distributed: The processes that share the training; see `train`.
 
     Returns:
         The course of the run.
     """
     config = check_training(config)
+    shared = None if tween is not None else sharing(distributed, config)
+    if shared is not None and (observe is not None or run is not None):
+        raise ConfigError(
+            "a training in shards takes neither observe= nor run=: measures are of whole steps, and a folder "
+            "keeps the run of one process; save with net.save(path, optimizer=True), and go on by resume=True"
+        )
     if tween is not None and engine_of(network).ports is not None:
         raise ConfigError(
             "learning by targets takes a network with one input and one output; train this one by "
@@ -145,8 +155,13 @@ def run_training(
                     keeper,
                     seen,
                     chosen,
+                    shared,
                 )
                 result = training.result()
+        except BaseException as error:
+            if shared is not None:
+                shared.fail(error)
+            raise
         finally:
             # A second Ctrl-C may come in the very line in which `with` would let go of it.
             if mine and engine.trained_by == get_ident():
@@ -200,8 +215,10 @@ class _Run:
         keeper: RunKeeper | None,
         seen_by: Witness | None,
         chosen: bool,
+        shared: Sharing | None,
     ) -> None:
         self.network = network
+        self.shared = shared
         self.keeper = keeper
         self.witness = seen_by
         self.engine = engine_of(network)
@@ -230,11 +247,25 @@ class _Run:
             with interrupts.open:
                 warn_of_mistakes(case, config.ignore_findings)
         self.total_steps = self.feed.total_steps(config)
+        if shared is not None:
+            if callable(next(iter(self.functions), None)):
+                raise ConfigError(
+                    "a training in shards measures loom's own metrics; give functions to evaluate, afterwards"
+                )
+            identity = _identity(data, validation, config, observe, tween)
+            identity["network"] = json.loads(self.engine.native.config())
+            identity["weights"] = network.fingerprint()
+            identity["version"] = _native.__version__
+            shared.check_same(identity)
+            # GPUs' sums have an order of their own.
+            config = replace(config, device="cpu" if config.device == "auto" else config.device)
         self.engine.place_for_training(config.device)
-        self.progress = reporter(verbose=config.verbose)
+        self.progress = reporter(verbose=config.verbose) if shared is None or shared.leads else None
         stopping = config.early_stopping if isinstance(config.early_stopping, EarlyStopping) else None
         with interrupts.open:
             listed = [self.progress, logged(), stopping, *callbacks, seen_by]
+            if shared is not None:
+                listed = [*shared.callbacks(hook for hook in listed if hook is not None)]
         if keeper is not None:
             keeper.check_device(self.engine.device)
             listed += keeper.callbacks(listed)
@@ -462,7 +493,7 @@ class _Run:
             if self._follow_changes() and isinstance(self.feed, ArrayFeed):
                 self.feed.begin(self.trainer, done, changed)
             single = wants_batches or bool(self.functions) or self.observed
-            report = self.feed.run(self.trainer, single, _SLICE_SECONDS)
+            report = self.feed.run(self.trainer, single, _SLICE_SECONDS, self.shared)
             done += report.steps
             self.params["learning_rate"] = report.rate
             self.course.rows += report.rows
@@ -537,6 +568,8 @@ class _Run:
                 self.course.history.setdefault(name, []).append(value)
             self.course.epoch_times.append(time.perf_counter() - started)
         stops = self.hooks.run("on_epoch_end", epoch, logs)
+        if self.shared is not None and self.shared.agree(self.network.fingerprint(), stops=stops):
+            self.hooks.stop_requested = stops = True
         if interrupted is not None:
             raise interrupted
         if self.keeper is not None:

@@ -64,6 +64,7 @@ def engine_config(
         "validation_frequency",
         "ignore_findings",
         "on_interrupt",
+        "shards",
     }
     settings = {name: value for name, value in encoded.items() if name not in elsewhere}
     weights = losses.expand_class_weight(config.class_weight, losses.class_count(output_shape))

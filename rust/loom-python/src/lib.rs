@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 mod arrays;
 mod device;
 mod error;
+mod exchange;
 mod figures;
 mod forks;
 mod function;

@@ -5,6 +5,7 @@
 
 use crate::arrays::{ExampleArrays, targets_to_numpy, to_numpy};
 use crate::error::{detached, exception, from_json};
+use crate::exchange::Communicator;
 use crate::figures::layer_dicts;
 use crate::shared::Network;
 use loom::train::{self as engine, Epoch, Examples, Rows, StepReport, TrainerOptions, TrainingConfig};
@@ -140,6 +141,59 @@ impl Trainer {
             let done = epoch.is_done(network);
             state.trainer.keep_up(network)?;
             Ok((report, done))
+        })
+    }
+
+    /// Runs the next step of the epoch over these arrays, cut into shards, of which each process of the communicator
+    /// computes its own. Returns what it did, and whether the epoch has ended.
+    fn run_sharded(
+        &self,
+        py: Python<'_>,
+        examples: &Bound<'_, PyTuple>,
+        shards: usize,
+        communicator: &Bound<'_, PyAny>,
+    ) -> PyResult<(Report, bool)> {
+        let arrays = borrow(examples)?;
+        let view = arrays.view()?;
+        let mut exchange = Communicator::of(communicator)?;
+        let mut guard = self.network.get().write()?;
+        let network = &mut *guard;
+        detached(py, || {
+            let state = &mut *self.lock();
+            let State { trainer, epoch, config, .. } = state;
+            let started = Instant::now();
+            let mut report = Report::default();
+            if let Some(step) = epoch.step_sharded(trainer, network, &view, shards, &mut exchange)? {
+                report.add(&step, config.track_perf.then(|| started.elapsed()));
+            }
+            Ok((report, epoch.is_done(network)))
+        })
+    }
+
+    /// One update from this batch, cut into shards as in `run_sharded`.
+    fn step_sharded(
+        &self,
+        py: Python<'_>,
+        examples: &Bound<'_, PyTuple>,
+        shards: usize,
+        communicator: &Bound<'_, PyAny>,
+    ) -> PyResult<Report> {
+        let arrays = borrow(examples)?;
+        let view = arrays.view()?;
+        let mut exchange = Communicator::of(communicator)?;
+        let mut guard = self.network.get().write()?;
+        let network = &mut *guard;
+        detached(py, || {
+            let state = &mut *self.lock();
+            let State { trainer, config, .. } = state;
+            let started = Instant::now();
+            engine::check_examples(network, config, &view)?;
+            let rows: Vec<u32> = (0..view.rows() as u32).collect();
+            let step = trainer.step_sharded(network, &view, &rows, shards, &mut exchange)?;
+            engine::count_step(network, &step);
+            let mut report = Report::default();
+            report.add(&step, config.track_perf.then(|| started.elapsed()));
+            Ok(report)
         })
     }
 

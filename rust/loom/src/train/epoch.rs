@@ -4,7 +4,7 @@ use super::frames::MOST_OUTPUT_BYTES;
 use super::landing::{Fate, repeats};
 use super::step::{StepReport, left_out, step_values};
 use super::trainer::Trainer;
-use super::{Examples, OnNonFinite, Rows, TrainingConfig};
+use super::{Examples, Exchange, OnNonFinite, Rows, TrainingConfig};
 use crate::network::Network;
 use crate::ops::StepValues;
 use crate::program::{Access, FrameStep, Outcomes, Phase};
@@ -112,6 +112,27 @@ impl Epoch {
                 rows.chunks(self.batch_size).map(|rows| (examples, Rows::At(rows))).collect();
             trainer.step(network, &batches)?
         };
+        count_step(network, &report);
+        Ok(Some(report))
+    }
+
+    /// The next step of the epoch the network is in, as [`Trainer::step_sharded`] makes it; `None` at its end.
+    ///
+    /// # Errors
+    /// See there.
+    pub fn step_sharded(
+        &self,
+        trainer: &mut Trainer,
+        network: &mut Network,
+        examples: &Examples<'_>,
+        shards: usize,
+        exchange: &mut dyn Exchange,
+    ) -> Result<Option<StepReport>> {
+        if self.is_done(network) {
+            return Ok(None);
+        }
+        trainer.shuffled = self.shuffled;
+        let report = trainer.step_sharded(network, examples, self.next_rows(network), shards, exchange)?;
         count_step(network, &report);
         Ok(Some(report))
     }

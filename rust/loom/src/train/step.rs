@@ -57,7 +57,7 @@ pub(super) struct Ended {
     pub(super) report: StepReport,
     pub(super) fate: Fate,
     /// Header and figures of the measures, where it was judged by them.
-    measures: Option<Vec<f64>>,
+    pub(super) measures: Option<Vec<f64>>,
 }
 
 impl Ended {
