@@ -219,7 +219,13 @@ def _probe(field: dataclasses.Field[Any]) -> Any:  # noqa: ANN401
     if _default(field) not in (dataclasses.MISSING, None):
         return None
     kind = str(field.type).removesuffix(" | None")
-    return {"int": 1, "float": 1.0, "str": "int8", "int | Sequence[int]": (1,)}.get(kind)
+    return {
+        "int": 1,
+        "float": 1.0,
+        "str": "int8",
+        "int | Sequence[int]": (1,),
+        "int | Sequence[int | None]": (1,),
+    }.get(kind)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:  # noqa: ANN401
@@ -257,7 +263,7 @@ def _special(cls: type, field: dataclasses.Field[Any]) -> Schema:
         "source": _row(_whole(), 3, 3),
         "target": _row(_whole(), 3, 3),
         "layers": _row(_ref("layer")),
-        "input_shape": {"anyOf": [_whole(1), _row(_whole(1), 1)]},
+        "input_shape": {"anyOf": [_whole(1), _row(_nullable(_whole(1)), 1)]},
         "inputs": _row(_ref("InputConfig")),
         "outputs": _row(_ref("OutputConfig")),
         "name": {"type": "string", "minLength": 1},

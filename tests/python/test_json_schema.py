@@ -143,7 +143,7 @@ CONFIGS: list[tuple[str, Any, dict[str, list[Any]], dict[str, list[Any]]]] = [
     (
         "network",
         lambda **given: loom.Network.from_config(given),
-        {"grid": [[1, 2], [2, 1, 2]], "input_shape": [3, [3, 4]], "precision": ["mixed"]},
+        {"grid": [[1, 2], [2, 1, 2]], "input_shape": [3, [3, 4], [None, 4]], "precision": ["mixed"]},
         {
             "grid": [[1], [0, 1]],
             "input_shape": [0, []],

@@ -23,11 +23,11 @@ __all__ = ["command"]
 @click.argument("script", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(processes: int, script: str, arguments: tuple[str, ...]) -> None:
-    """Run a script in several processes on this machine, which share its trainings.
+    """Run SCRIPT in processes that share its trainings.
 
     SCRIPT is a Python script that calls loom.train or net.fit; ARGUMENTS go to it. All processes come to the
-    same bits, whatever their number. Where one ends with an error, all end. On several machines, and for large
-    networks, an MPI is faster: mpiexec -n 4 python SCRIPT.
+    same bits, whatever their number. Where one ends with an error, all end. On several machines, and for
+    large networks, an MPI is faster: mpiexec -n 4 python SCRIPT.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener
 
 from loom.errors import StateError

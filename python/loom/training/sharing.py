@@ -84,8 +84,8 @@ class Sharing:
         weights = {each[1:] for each in told}
         if len(weights) > 1:
             raise StateError(
-                "the processes of a training have come to different weights; callbacks of one's own run in rank "
-                "0 alone, and must not change the network"
+                "the processes of a training have come to different weights; callbacks of one's own run in "
+                "rank 0 alone, and must not change the network"
             )
         return any(each[:1] == b"1" for each in told)
 

@@ -151,10 +151,10 @@ impl Trainer {
     }
 
     /// What the summed losses of a batch are to be divided by.
-    pub(super) fn divisor_of(&self, examples: &Examples<'_>, batch: &[u32]) -> f64 {
-        let weights: Vec<f32> = match &examples.weight {
+    pub(super) fn divisor_of<T: Real>(&self, examples: &Examples<'_>, batch: &[u32]) -> f64 {
+        let weights: Vec<T> = match &examples.weight {
             Some(weight) => {
-                let mut weights = vec![0.0; batch.len() * self.op.weights().max(1)];
+                let mut weights = vec![T::ZERO; batch.len() * self.op.weights().max(1)];
                 gather(weight, Some(Rows::At(batch)), &mut weights);
                 weights
             }

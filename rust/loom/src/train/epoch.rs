@@ -208,7 +208,7 @@ impl Epoch {
         let batch_size = first.len();
         let mut steps = Vec::with_capacity(count as usize);
         for (number, batch) in rows.chunks(batch_size).enumerate() {
-            let total = trainer.divisor_of(examples, batch);
+            let total = trainer.divisor_of::<f32>(examples, batch);
             if total == 0.0 {
                 break;
             }

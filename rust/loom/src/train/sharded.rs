@@ -227,7 +227,7 @@ impl Trainer {
         let weighing = self.plan.weighing.or(examples.weighing());
         self.fit(network, largest, super::plan::Plan { weighing, accumulates: true, ..self.plan })?;
         // In the order of the shards, so that it is the same number everywhere.
-        let total: f64 = (0..shards).map(|number| self.divisor_of(examples, shard(number))).sum();
+        let total: f64 = (0..shards).map(|number| self.divisor_of::<T>(examples, shard(number))).sum();
         if total == 0.0 {
             return Ok(left_out(network, values.rate));
         }

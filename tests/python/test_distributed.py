@@ -1,0 +1,267 @@
+"""Trainings that several processes share: the same bits whatever their number."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loom
+from loom import nn
+
+RANKS = (1, 2, 3, 5, 8)
+RANDOM = np.random.default_rng(0)
+TABLE = RANDOM.normal(size=(70, 6)).astype("float32")
+KINDS = RANDOM.integers(0, 3, 70)
+IMAGES = RANDOM.normal(size=(26, 1, 6, 6)).astype("float32")
+TEXTS = [RANDOM.integers(0, 20, RANDOM.integers(1, 12)) for _ in range(40)]
+
+
+def perceptron(**settings: Any) -> loom.Network:
+    layers = [nn.Dense(12, activation="tanh"), nn.Dropout(0.2), nn.Dense(3)]
+    return loom.Sequential(layers, input_shape=6, seed=1, **settings)
+
+
+def norms() -> loom.Network:
+    layers = [
+        nn.Conv2D(4, kernel_size=3, activation="relu"),
+        nn.BatchNorm(),
+        nn.AdaptiveAvgPool2D(1),
+        nn.Flatten(),
+        nn.Dense(3),
+    ]
+    return loom.Sequential(layers, input_shape=(1, 6, 6), seed=1)
+
+
+def reader() -> loom.Network:
+    layers = [nn.Embedding(20, 6), nn.LSTM(8, return_sequences=True), nn.MultiHeadAttention(2)]
+    return loom.Sequential([*layers, nn.SequencePool("mean"), nn.Dense(3)], input_shape=(None,), seed=1)
+
+
+CASES: dict[str, tuple[Callable[[], loom.Network], Any]] = {
+    "perceptron": (perceptron, (TABLE, KINDS)),
+    "double": (lambda: perceptron(precision="float64"), (TABLE, KINDS)),
+    "mixed": (lambda: perceptron(precision="mixed"), (TABLE, KINDS)),
+    "weights": (perceptron, (TABLE, KINDS, np.linspace(0, 2, 70))),
+    "batch norm": (norms, (IMAGES, KINDS[:26])),
+    "lengths": (reader, (TEXTS, KINDS[:40])),
+    "batches": (perceptron, [(TABLE[:33], KINDS[:33]), (TABLE[33:], KINDS[33:])]),
+}
+SETTINGS: dict[str, Any] = {
+    "epochs": 2,
+    "batch_size": 16,
+    "loss": "cross_entropy",
+    "gradient_clip": 1.0,
+    "metrics": ["accuracy", "f1"],
+    "verbose": False,
+}
+
+
+def trained(name: str, ranks: Any, **settings: Any) -> tuple[Any, ...]:
+    make, data = CASES[name]
+    net = make()
+    config = loom.TrainingConfig(**{**SETTINGS, **settings})
+    result = loom.train(net, data, config, distributed=ranks)
+    return net.fingerprint(), net.to_bytes(optimizer=True), result.loss_history, result.metrics
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_weights_moments_history_and_files_are_the_same_for_any_number(name: str) -> None:
+    alone = trained(name, None, shards=8)
+    for count in RANKS:
+        for found in loom.distributed.threads(count, lambda ranks: trained(name, ranks, shards=8)):
+            assert found[0] == alone[0], count
+            assert found[1:] == alone[1:], count
+
+
+def test_several_processes_take_eight_shards_unless_told() -> None:
+    alone = trained("perceptron", None, shards=8)[0]
+    assert {
+        found[0] for found in loom.distributed.threads(2, lambda ranks: trained("perceptron", ranks))
+    } == {alone}
+
+
+def test_one_shard_is_the_plain_training() -> None:
+    plain = trained("double", None)
+    found = trained("double", None, shards=1)
+    assert found[0] == plain[0]
+    assert found[2:] == plain[2:]
+
+
+def test_gradients_of_shards_are_those_of_the_step() -> None:
+    """Plain SGD in float64: cutting a step into shards changes nothing but rounding."""
+    nets = []
+    for shards in (None, 1, 5):
+        net = loom.Sequential(
+            [nn.Dense(8, activation="tanh"), nn.Dense(3)], input_shape=6, precision="float64"
+        )
+        optimizer = loom.optimizers.SGD()
+        settings = {**SETTINGS, "optimizer": optimizer, "learning_rate": 0.1, "shards": shards}
+        net.fit(TABLE, KINDS, sample_weight=np.linspace(0.5, 2, 70), **settings)
+        nets.append(net.state_dict())
+    for other in nets[1:]:
+        for name, values in nets[0].items():
+            np.testing.assert_allclose(other[name], values, rtol=0, atol=1e-13, err_msg=name)
+
+
+def test_a_run_goes_on_with_another_number_of_ranks(tmp_path: Path) -> None:
+    whole = trained("perceptron", None, shards=4, epochs=4)
+    first = perceptron()
+    config = loom.TrainingConfig(**{**SETTINGS, "shards": 4})
+    loom.train(first, (TABLE, KINDS), config)
+    first.save(tmp_path / "half.loom", optimizer=True)
+
+    def rest(ranks: Any) -> str:
+        net = loom.load(tmp_path / "half.loom")
+        more = loom.TrainingConfig(**{**SETTINGS, "shards": 4, "epochs": 4})
+        loom.train(net, (TABLE, KINDS), more, resume=True, distributed=ranks)
+        return net.fingerprint()
+
+    assert set(loom.distributed.threads(3, rest)) == {whole[0]}
+
+
+def test_callbacks_of_ones_own_run_in_rank_0_and_all_stop_with_it() -> None:
+    seen: list[tuple[int, int]] = []
+
+    class Stop(loom.Callback):
+        def __init__(self, rank: int) -> None:
+            self.rank = rank
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            seen.append((self.rank, epoch))
+            self.stop_training = epoch == 1
+
+    def run(ranks: Any) -> int:
+        config = loom.TrainingConfig(**{**SETTINGS, "epochs": 9})
+        return len(
+            loom.train(
+                perceptron(), (TABLE, KINDS), config, callbacks=[Stop(ranks.rank)], distributed=ranks
+            ).loss_history
+        )
+
+    assert loom.distributed.threads(3, run) == [2, 2, 2]
+    assert seen == [(0, 0), (0, 1)]
+
+
+class Ranks:
+    """A communicator of somebody's own, which is one process and says that it is one of two."""
+
+    rank, size = 0, 9
+
+    def to_each(self, parts: Sequence[bytes]) -> list[bytes]:
+        raise AssertionError
+
+    to_all = fail = to_each  # type: ignore[assignment]
+
+
+def test_what_cannot_be_is_refused() -> None:
+    config = loom.TrainingConfig(**SETTINGS)
+    data = (TABLE, KINDS)
+    with pytest.raises(loom.ConfigError, match="distributed"):
+        loom.train(perceptron(), data, config, distributed="all")  # type: ignore[arg-type]
+    with pytest.raises(loom.ConfigError, match="shards=9"):
+        loom.train(perceptron(), data, config, distributed=Ranks())  # type: ignore[arg-type]
+    with pytest.raises(loom.ConfigError, match="shards"):
+        loom.TrainingConfig(shards=0)
+    shards = loom.TrainingConfig(**{**SETTINGS, "shards": 2})
+    with pytest.raises(loom.ConfigError, match="observe"):
+        loom.train(perceptron(), data, shards, observe=True)
+    measured = loom.TrainingConfig(**{**SETTINGS, "shards": 2, "metrics": [lambda o, t: 1.0]})
+    with pytest.raises(loom.ConfigError, match="metrics"):
+        loom.train(perceptron(), data, measured)
+    stateful = loom.Sequential([nn.Reshape((2, 3)), nn.LSTM(4, stateful=True), nn.Dense(3)], input_shape=6)
+    with pytest.raises(loom.InvalidValueError, match="stateful"):
+        loom.train(stateful, data, shards)
+
+
+def test_ranks_that_were_started_with_other_data_are_told_apart() -> None:
+    def run(ranks: Any) -> None:
+        x = TABLE + ranks.rank
+        loom.train(perceptron(), (x, KINDS), loom.TrainingConfig(**SETTINGS), distributed=ranks)
+
+    with pytest.raises(loom.ConfigError, match=r"rank . and rank . differ: data\.input\.values"):
+        loom.distributed.threads(2, run)
+
+
+@pytest.mark.parametrize("mistake", ["labels", "callback"])
+def test_an_error_in_one_rank_ends_all(mistake: str) -> None:
+    class Fails(loom.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            raise RuntimeError("no space left")
+
+    messages: list[str] = []
+
+    def run(ranks: Any) -> None:
+        kinds = np.where(mistake == "labels", KINDS + 1, KINDS)
+        callbacks = [Fails()] if mistake == "callback" else []
+        try:
+            loom.train(
+                perceptron(),
+                (TABLE, kinds),
+                loom.TrainingConfig(**SETTINGS),
+                callbacks=callbacks,
+                distributed=ranks,
+            )
+        except (RuntimeError, loom.LoomError) as error:
+            messages.append(str(error))
+
+    loom.distributed.threads(3, run)
+    assert len(messages) == 3
+    wanted = "out of range" if mistake == "labels" else "no space left"
+    assert all(wanted in message for message in messages), messages
+
+
+SCRIPT = """
+import os, sys
+import numpy as np, loom
+from loom import nn
+random = np.random.default_rng(0)
+x, y = random.normal(size=(70, 6)), random.integers(0, 3, 70)
+net = loom.Sequential([nn.Dense(8, activation="tanh"), nn.Dense(3)], input_shape=6, seed=1)
+if sys.argv[1:] == ["die"] and os.environ["LOOM_RANK"] == "1":
+    loom.Network.fingerprint = lambda self: os._exit(9)
+net.fit(x, y, epochs=2, batch_size=20, loss="cross_entropy", shards=4, verbose=False)
+print(net.fingerprint())
+"""
+
+
+def launched(tmp_path: Path, count: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    line = [sys.executable, "-m", "loom", "launch", "-n", str(count), str(script), *arguments]
+    return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_launch_runs_an_unchanged_script_in_several_processes(tmp_path: Path) -> None:
+    alone = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=True
+    ).stdout.split()
+    ended = launched(tmp_path, 3)
+    assert ended.returncode == 0, ended.stderr
+    # Processes may write into one line.
+    assert "".join(ended.stdout.split()) == alone[0] * 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the MPI of the tests is Linux's")
+def test_mpiexec_does_the_same(tmp_path: Path) -> None:
+    mpiexec = Path(sys.executable).parent / "mpiexec"
+    (tmp_path / "train.py").write_text(SCRIPT)
+    found = []
+    for line in ([sys.executable], [str(mpiexec), "-n", "3", sys.executable]):
+        ended = subprocess.run(
+            [*line, str(tmp_path / "train.py")], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        found.append("".join(ended.stdout.split()))
+    assert found[1] == found[0] * 3
+
+
+def test_a_process_that_dies_ends_the_others(tmp_path: Path) -> None:
+    ended = launched(tmp_path, 3, "die")
+    assert ended.returncode == 9
+    assert "rank 1 has ended" in ended.stderr
