@@ -3,6 +3,7 @@
 Needs the extra "text": `pip install 'loom-nn[text]'`. docs/guides/text.md leads through it.
 """
 
+from loom.text.errors import ContextLengthError
 from loom.text.generation import Completion, Generation
 from loom.text.loading import is_language_model, load
 from loom.text.measuring import perplexity
@@ -15,6 +16,7 @@ __all__ = [
     "ChatTemplate",
     "Choice",
     "Completion",
+    "ContextLengthError",
     "Generation",
     "LanguageModel",
     "Options",

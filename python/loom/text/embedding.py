@@ -48,7 +48,7 @@ class Embedder:
         if len(made) == 1 and pooling is not None:
             raise ConfigError(f'the network pools by itself: leave out pooling="{pooling}"')
         if not rows:
-            return np.zeros((0, made[-1]), np.float32)
+            raise ConfigError("embed: there are no texts")
         if any(not row for row in rows):
             raise ConfigError("embed: a text has no tokens")
         if self._reads_steps():

@@ -10,6 +10,7 @@ from loom._settings.checks import whole
 from loom.errors import ConfigError, LoomError, ShapeError
 from loom.network import Network
 from loom.text.embedding import Embedder
+from loom.text.errors import ContextLengthError
 from loom.text.generation import Completion, Generation
 from loom.text.sampling import Sampler, Sampling
 from loom.text.sessions import Sessions
@@ -150,7 +151,8 @@ class LanguageModel:
             An iterator over pieces of text, which has `tokens`, `text` and `finish_reason` besides.
 
         Raises:
-            ConfigError: A setting is out of range, or the prompt and the answer do not fit the capacity.
+            ConfigError: A setting is out of range.
+            ContextLengthError: The prompt and the answer are longer than the capacity; it is a ConfigError.
             StateError: The network makes no text.
         """
         tokens = self.encode(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
@@ -239,7 +241,7 @@ class LanguageModel:
             (texts, width).
 
         Raises:
-            ConfigError: There is no such pooling, or the network has one already, or a text is longer than it
+            ConfigError: There is no such pooling, the network has one already, or a text is empty or longer than it
                 reads.
         """
         rows = [self.encode(text) for text in texts]
@@ -263,13 +265,14 @@ class LanguageModel:
         if logprobs is not None:
             whole("generate", "logprobs", logprobs, least=0, most=1 << 20)
         end = frozenset[int]() if options.get("ignore_end") else self.vocabulary.end
+        most = self._most(tokens, options.get("max_tokens"))
         sampler = Sampler(settings, tokens, self.network.output_shape[-1], logprobs, options.get("stream", 0))
         return Generation(
             self._sessions,
             self.tokenizer,
             tokens,
             sampler,
-            self._most(tokens, options.get("max_tokens")),
+            most,
             end,
             _stops(options.get("stop")),
         )
@@ -288,7 +291,7 @@ class LanguageModel:
             whole("generate", "max_tokens", wanted, least=1)
         if room < (wanted or 1):
             asked = "" if wanted is None else f" and max_tokens={wanted}"
-            raise ConfigError(
+            raise ContextLengthError(
                 f"a prompt of {len(tokens)} tokens{asked} is more than the model's capacity of "
                 f"{self.capacity} tokens: shorten it, or load the model with a larger capacity"
             )

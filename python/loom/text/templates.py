@@ -42,7 +42,14 @@ class ChatTemplate:
         errors = require("jinja2", extra="text", purpose="chat templates").exceptions
         self.sources = sources
         self._special = dict(special or {})
-        self._errors = (errors.TemplateError, TypeError, ValueError, LookupError, AttributeError)
+        self._errors = (
+            errors.TemplateError,
+            ArithmeticError,
+            TypeError,
+            ValueError,
+            LookupError,
+            AttributeError,
+        )
         self._compiled: dict[str, Any] = {}
         for name, text in sources.items():
             self._compiled[name] = self._compile(environment, name, text)
