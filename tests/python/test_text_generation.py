@@ -259,9 +259,11 @@ def test_what_does_not_fit_is_refused(usual: LanguageModel) -> None:
 
 def test_scores_that_are_no_numbers() -> None:
     broken = model()
-    state = broken.network.state_dict()
-    state = {name: array * (1e38 if "0.0.0.6" in name else 1.0) for name, array in state.items()}
-    broken.network.load_state_dict({name: array.astype(np.float32) for name, array in state.items()})
+    factors = {"0.0.0.5.weight": 1e5, "0.0.0.6.weight": 1e37}
+    state = broken.network.state_dict().items()
+    broken.network.load_state_dict(
+        {name: array * np.float32(factors.get(name, 1.0)) for name, array in state}
+    )
     with pytest.raises(loom.NonFiniteError):
         broken.complete(PROMPT * 2, max_tokens=40)
 

@@ -50,16 +50,20 @@ def perplexity(
         raise ConfigError(f"perplexity: stride must be below the window of {longest} tokens, got {step}")
     if len(tokens) < 2:
         raise ConfigError(f"perplexity: a text of {len(tokens)} tokens has none to foretell")
-    session = model.network.session(longest)
+    with model.lock:
+        session = model.network.session(longest)
     sums: list[float] = []
     # Token 0 is foretold by nothing.
     reached, start = 1, 0
     while reached < len(tokens):
         stop = min(start + longest, len(tokens))
-        session.reset()
+        with model.lock:
+            session.reset()
         for begin in range(start, stop - 1, PIECE):
             piece = tokens[begin : min(begin + PIECE, stop - 1)]
-            for place, scores in enumerate(session(np.asarray([piece]))[0], begin + 1):
+            with model.lock:
+                rows = session(np.asarray([piece]))[0]
+            for place, scores in enumerate(rows, begin + 1):
                 if place >= reached:
                     sums.append(float(log_probabilities(scores.astype(np.float64))[tokens[place]]))
         reached, start = stop, start + step

@@ -103,6 +103,8 @@ class LanguageModel:
         self._sessions = Sessions(
             network, self.capacity, whole("LanguageModel", "kept", kept, least=0, most=1 << 20)
         )
+        self.lock = self._sessions.lock
+        """Is held while the network computes; who uses it from another thread beside the model takes it."""
         self._embedder = Embedder(network, self.vocabulary.pad)
 
     @property
@@ -113,13 +115,11 @@ class LanguageModel:
     @property
     def generates(self) -> bool:
         """Whether the network writes text: it makes a score for each token after each step."""
-        if len(self.network.output_shape) != 2:
-            return False
-        try:
-            self.network.session(1)
-        except LoomError:
-            return False
-        return True
+        with self.lock:
+            try:
+                return len(self.network.output_shape) == 2 and self.network.session(1).capacity == 1
+            except LoomError:
+                return False
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Returns a text's tokens.
@@ -241,11 +241,12 @@ class LanguageModel:
             (texts, width).
 
         Raises:
-            ConfigError: There is no such pooling, the network has one already, or a text is empty or longer than it
-                reads.
+            ConfigError: There is no such pooling, the network has one already, or a text is empty or longer
+                than it reads.
         """
         rows = [self.encode(text) for text in texts]
-        return self._embedder.embed(rows, self.capacity, pooling)
+        with self.lock:
+            return self._embedder.embed(rows, self.capacity, pooling)
 
     def _begun(self, tokens: list[int], options: Options) -> Generation:
         unknown = set(options) - set(Options.__annotations__)
@@ -254,10 +255,10 @@ class LanguageModel:
                 f"generate has no option {sorted(unknown)[0]!r}; "
                 f"there are {', '.join(Options.__annotations__)}"
             )
-        if len(self.network.output_shape) != 2:
-            raise ConfigError(
-                f"the network makes {self.network.output_shape} of a text, and no scores of a next token"
-            )
+        with self.lock:
+            made = self.network.output_shape
+        if len(made) != 2:
+            raise ConfigError(f"the network makes {made} of a text, and no scores of a next token")
         given: Mapping[str, Any] = options
         told = {name: given[name] for name in _SETTINGS if given.get(name) is not None}
         settings = Sampling(**{**self.vocabulary.sampling, **told})
@@ -265,8 +266,8 @@ class LanguageModel:
         if logprobs is not None:
             whole("generate", "logprobs", logprobs, least=0, most=1 << 20)
         end = frozenset[int]() if options.get("ignore_end") else self.vocabulary.end
-        most = self._most(tokens, options.get("max_tokens"))
-        sampler = Sampler(settings, tokens, self.network.output_shape[-1], logprobs, options.get("stream", 0))
+        most = self._most(tokens, options.get("max_tokens"), made[-1])
+        sampler = Sampler(settings, tokens, made[-1], logprobs, options.get("stream", 0))
         return Generation(
             self._sessions,
             self.tokenizer,
@@ -277,13 +278,12 @@ class LanguageModel:
             _stops(options.get("stop")),
         )
 
-    def _most(self, tokens: Sequence[int], wanted: int | None) -> int:
+    def _most(self, tokens: Sequence[int], wanted: int | None, words: int) -> int:
         """Returns the most tokens of the answer to a prompt."""
         # The last token is told, but not read.
         room = self.capacity - len(tokens) + 1
         if not tokens:
             raise ConfigError("the prompt has no tokens: begin with some text")
-        words = self.network.output_shape[-1]
         beyond = [token for token in tokens if not 0 <= token < words]
         if beyond:
             raise ConfigError(f"the prompt has token {beyond[0]}; the network knows {words} tokens")
