@@ -25,6 +25,8 @@ _COMMANDS = (
     "doctor",
     "train",
     "predict",
+    "generate",
+    "chat",
     "serve",
     "summary",
     "inspect",

@@ -118,6 +118,14 @@ class Generation(Iterator[str]):
                 return piece
         raise StopIteration
 
+    def limit(self, most: int) -> None:
+        """Makes the answer no longer than so many tokens.
+
+        Args:
+            most: The most tokens; more than it may have anyway changes nothing.
+        """
+        self._most = min(self._most, most)
+
     def step(self) -> str | None:
         """Does one step: reads a piece of the prompt, or chooses a token.
 

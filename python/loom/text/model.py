@@ -14,6 +14,7 @@ from loom.text.errors import ContextLengthError
 from loom.text.generation import Completion, Generation
 from loom.text.sampling import Sampler, Sampling
 from loom.text.sessions import Sessions
+from loom.text.token_bytes import TokenBytes
 from loom.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class LanguageModel:
         )
         self.lock = self._sessions.lock
         """Is held while the network computes; who uses it from another thread beside the model takes it."""
+        self._token_bytes = TokenBytes(self.tokenizer)
         self._embedder = Embedder(network, self.vocabulary.pad)
 
     @property
@@ -139,6 +141,14 @@ class LanguageModel:
         """
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=not special))
 
+    def token_bytes(self, token: int) -> bytes:
+        """Returns the bytes that a token stands for, which may be a part of a character.
+
+        Args:
+            token: Its id.
+        """
+        return self._token_bytes.of(token)
+
     def generate(self, prompt: str | Sequence[int], **options: Unpack[Options]) -> Generation:
         """Goes on from a text, and tells what comes piece by piece.
 
@@ -155,8 +165,7 @@ class LanguageModel:
             ContextLengthError: The prompt and the answer are longer than the capacity; it is a ConfigError.
             StateError: The network makes no text.
         """
-        tokens = self.encode(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
-        return self._begun(tokens, options)
+        return self._begun(self._tokens(prompt), options)
 
     def complete(self, prompt: str | Sequence[int], **options: Unpack[Options]) -> Completion:
         """Goes on from a text to the end; see `generate`.
@@ -225,7 +234,7 @@ class LanguageModel:
             )
         return template.render(messages, tools=tools, documents=documents, **(values or {}))
 
-    def embed(self, texts: Iterable[str], pooling: str | None = None) -> NDArray[Any]:
+    def embed(self, texts: Iterable[str | Sequence[int]], pooling: str | None = None) -> NDArray[Any]:
         """Returns a vector for each text.
 
         An encoder's own pooling counts where it has one. Of a decoder the vectors before its head are taken,
@@ -233,7 +242,7 @@ class LanguageModel:
         changed.
 
         Args:
-            texts: The texts.
+            texts: The texts, or their tokens.
             pooling: What of a text's steps makes its vector: "mean", "first" or "last"; None for the
                 network's own, or else "mean".
 
@@ -244,9 +253,12 @@ class LanguageModel:
             ConfigError: There is no such pooling, the network has one already, or a text is empty or longer
                 than it reads.
         """
-        rows = [self.encode(text) for text in texts]
+        rows = [self._tokens(text) for text in texts]
         with self.lock:
             return self._embedder.embed(rows, self.capacity, pooling)
+
+    def _tokens(self, text: str | Sequence[int]) -> list[int]:
+        return self.encode(text) if isinstance(text, str) else [int(token) for token in text]
 
     def _begun(self, tokens: list[int], options: Options) -> Generation:
         unknown = set(options) - set(Options.__annotations__)
