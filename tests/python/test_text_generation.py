@@ -230,6 +230,16 @@ def test_several_answers_side_by_side_are_those_alone() -> None:
     assert [each.tokens for each in together] == alone
 
 
+def test_on_a_gpu_the_likeliest_tokens_are_those_of_the_cpu(gpu: str) -> None:
+    wanted = model().complete(PROMPT, max_tokens=12, temperature=0, ignore_end=True)
+    talks = model()
+    talks.complete(PROMPT, max_tokens=1)
+    # A session of the CPU is no use there.
+    talks.network.to(gpu)
+    found = talks.complete(PROMPT, max_tokens=12, temperature=0, ignore_end=True)
+    assert [choice.token for choice in found.tokens] == [choice.token for choice in wanted.tokens]
+
+
 def test_what_does_not_fit_is_refused(usual: LanguageModel) -> None:
     prompt = [7] * 150
     assert len(usual.complete(prompt, ignore_end=True).tokens) == 51

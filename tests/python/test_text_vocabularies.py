@@ -264,5 +264,19 @@ def test_a_gguf_file_and_its_folder_say_the_same(kind: str, tmp_path: Path) -> N
     wanted = of_folder.complete("Once upon", max_tokens=12, temperature=0, ignore_end=True)
     found = of_file.complete("Once upon", max_tokens=12, temperature=0, ignore_end=True)
     assert (found.tokens, found.text) == (wanted.tokens, wanted.text)
-    packed = loom.text.load(tmp_path / "a.gguf", "int8", capacity=20)
-    assert packed.network.layers[-1].dtype == "int8"
+    texts, vectors = TEXTS[:2], of_folder.embed(TEXTS[:2])
+    np.testing.assert_allclose(of_file.embed(texts), vectors, rtol=1e-5, atol=1e-6)
+    for path in (folder, tmp_path / "a.gguf"):
+        packed = loom.text.load(path, "int8", capacity=60)
+        assert packed.network.layers[-1].dtype == "int8"
+        assert packed.network.layers[-1].weights.dropped
+        assert len(packed.complete("Once", max_tokens=5, ignore_end=True).tokens) == 5
+        # Not far from those of all bits.
+        assert np.corrcoef(packed.embed(texts).ravel(), vectors.ravel())[0, 1] > 0.99
+        kept = loom.text.load(path, "int8", masters=True)
+        assert not kept.network.layers[-1].weights.dropped
+        assert loom.text.load(path, "float32").complete("Once", max_tokens=5, seed=1).finish
+    loom.save_gguf(net, tmp_path / "b.gguf", "q8_0", metadata)
+    mapped = loom.text.load(tmp_path / "b.gguf")
+    assert mapped.network.layers[-1].dtype == "q8_0"
+    assert np.corrcoef(mapped.embed(texts).ravel(), vectors.ravel())[0, 1] > 0.99

@@ -29,6 +29,7 @@ def load(
     capacity: int | None = None,
     device: str = "cpu",
     kept: int = 1,
+    masters: bool = False,
 ) -> LanguageModel:
     """Reads a language model: its network, its tokenizer, and how it chats.
 
@@ -45,6 +46,8 @@ def load(
         capacity: As in `LanguageModel`.
         device: Where the network computes, as in `Network.to`.
         kept: As in `LanguageModel`.
+        masters: Whether full-precision weights are kept beside those of a packed `dtype`, to train from;
+            without, the network is as after `Network.drop_master`.
 
     Raises:
         FileError: It cannot be read, or has no tokenizer.
@@ -54,15 +57,18 @@ def load(
     """
     place = Path(path)
     found = format_of(place)
+    full = dtype in (None, "float32", "float64")
     if found.name == "gguf":
         with open_tensors(place) as file:
             vocabulary = read_metadata(file.metadata)
         network = load_gguf(place)
         if dtype is not None:
             network.morph(cast("NumericTypeName", dtype))
+            if not (masters or full):
+                network.drop_master()
     elif found.name == "hugging face":
         vocabulary = read_folder(place)
-        network = from_hub(place, dtype)
+        network = from_hub(place, dtype, masters=masters or full)
     else:
         raise ConfigError(
             f"{place} is {found.told}; loom.text.load reads folders of the Hugging Face Hub and GGUF files. "
