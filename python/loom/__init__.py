@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from loom import schedules as schedules
     from loom import sklearn as sklearn
     from loom import tensors as tensors
+    from loom import text as text
     from loom.architecture import Categories as Categories
     from loom.architecture import CellConfig as CellConfig
     from loom.architecture import LinkConfig as LinkConfig

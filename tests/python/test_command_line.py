@@ -21,6 +21,8 @@ COMMANDS = (
     "doctor",
     "train",
     "serve",
+    "generate",
+    "chat",
     "predict",
     "summary",
     "inspect",
@@ -109,6 +111,14 @@ def test_as_a_module_and_what_shells_complete(folder: Path) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"_LOOM_COMPLETE={shell}_complete" in said(f"completion {shell}", capsys)
+
+
+def test_info_keeps_keys_to_itself(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOM_API_KEY", "a secret")
+    assert json.loads(said("info --json", capsys))["environment"]["LOOM_API_KEY"] == "(set)"
+    assert "a secret" not in said("info", capsys)
 
 
 def test_info(capsys: pytest.CaptureFixture[str]) -> None:

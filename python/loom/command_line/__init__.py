@@ -26,6 +26,8 @@ _COMMANDS = (
     "train",
     "launch",
     "predict",
+    "generate",
+    "chat",
     "serve",
     "summary",
     "inspect",

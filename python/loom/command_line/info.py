@@ -29,7 +29,12 @@ def command(*, as_json: bool) -> None:
     found = devices()
     hint = driver_hint(found)
     extras = _extras()
-    settings = {name: value for name, value in sorted(os.environ.items()) if name.startswith("LOOM_")}
+    settings = {
+        # A key is nobody's business.
+        name: "(set)" if name.endswith("_KEY") else value
+        for name, value in sorted(os.environ.items())
+        if name.startswith("LOOM_")
+    }
     if as_json:
         write_json(
             {

@@ -1,4 +1,4 @@
-"""Networks that answer over HTTP: `loom serve FILE`, or an application for a server of your own.
+"""Networks and language models that answer over HTTP: `loom serve`, or an application for other servers.
 
 Needs the extra "serve": `pip install 'loom-nn[serve]'`. docs/serving.md has the requests and answers.
 """
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from loom.engine import engine_of
 from loom.extras import require
-from loom.serving.settings import ServingSettings
+from loom.serving.settings import LanguageSettings, ServingSettings
 
 if TYPE_CHECKING:
     from loom.network import Network
+    from loom.text import LanguageModel
 
-__all__ = ["ServingSettings", "create_app"]
+__all__ = ["LanguageSettings", "ServingSettings", "create_app", "create_language_app"]
 
 
 def create_app(net: Network, settings: ServingSettings | None = None) -> Any:  # noqa: ANN401 - FastAPI's
@@ -42,3 +43,28 @@ def create_app(net: Network, settings: ServingSettings | None = None) -> Any:  #
     from loom.serving.application import application
 
     return application(net, settings or ServingSettings())
+
+
+def create_language_app(model: LanguageModel, settings: LanguageSettings | None = None) -> Any:  # noqa: ANN401
+    """Makes an application that completes, chats and embeds, in the form of OpenAI's interface.
+
+    Args:
+        model: The model, its network on the device that it is to compute on.
+        settings: Its name, the key, and the limits; the defaults where None.
+
+    Returns:
+        A FastAPI application, which any ASGI server runs and other applications mount.
+
+    Raises:
+        MissingExtraError: FastAPI or prometheus-client is not installed.
+
+    Examples:
+        >>> model = loom.text.load("Qwen2.5-0.5B-Instruct")  # doctest: +SKIP
+        >>> app = loom.serving.create_language_app(model)  # doctest: +SKIP
+        >>> # uvicorn.run(app)
+    """
+    for module in ("fastapi", "prometheus_client"):
+        require(module, extra="serve", purpose="serving language models")
+    from loom.serving.language import language_application
+
+    return language_application(model, settings or LanguageSettings())

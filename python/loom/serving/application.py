@@ -26,7 +26,7 @@ from loom.errors import (
 )
 from loom.network import Network
 from loom.serving.batching import Batcher
-from loom.serving.bodies import NPY, BodyError, from_json, from_npy, to_npy
+from loom.serving.bodies import NPY, BodyError, body_within, from_json, from_npy, to_npy
 from loom.serving.limits import RateLimit
 from loom.serving.measures import Measures
 from loom.serving.settings import ServingSettings
@@ -95,16 +95,10 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
         )
 
     async def body_of(request: Request) -> bytes:
-        announced = request.headers.get("content-length", "")
-        too_long = _Refusal(413, f"a body has {settings.max_bytes:,} bytes at most")
-        if announced.isdecimal() and int(announced) > settings.max_bytes:
-            raise too_long
-        body = bytearray()
-        async for piece in request.stream():
-            body += piece
-            if len(body) > settings.max_bytes:
-                raise too_long
-        return bytes(body)
+        body = await body_within(request, settings.max_bytes)
+        if body is None:
+            raise _Refusal(413, f"a body has {settings.max_bytes:,} bytes at most")
+        return body
 
     async def samples_of(request: Request) -> tuple[NDArray[Any], str]:
         kind = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()

@@ -13,13 +13,26 @@ from numpy.typing import NDArray
 
 from loom.errors import LoomError
 
-__all__ = ["NPY", "BodyError", "from_json", "from_npy", "to_npy"]
+__all__ = ["NPY", "BodyError", "body_within", "from_json", "from_npy", "to_npy"]
 
 NPY = "application/x-npy"
 
 
 class BodyError(LoomError, ValueError):
     """A body that is not what it says it is."""
+
+
+async def body_within(request: Any, most: int) -> bytes | None:  # noqa: ANN401 - Starlette's
+    """Returns a request's body; None, and the rest unread, where it is longer than `most` bytes."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > most:
+        return None
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most:
+            return None
+    return bytes(body)
 
 
 def from_json(body: bytes) -> NDArray[Any]:

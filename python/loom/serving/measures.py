@@ -7,7 +7,7 @@ from typing import Any
 
 from loom.extras import require
 
-__all__ = ["Measures"]
+__all__ = ["LanguageMeasures", "Measures"]
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -51,6 +51,47 @@ class Measures:
         """Counts a batch."""
         self._rows.observe(rows)
         self._computing.observe(seconds)
+
+    def text(self) -> bytes:
+        """Returns all of it in Prometheus's format."""
+        found: bytes = self._library.generate_latest(self._registry)
+        return found
+
+
+class LanguageMeasures:
+    """Counts requests to a language model and the tokens in them, and times them.
+
+    Args:
+        running: Says how many answers are made.
+        waiting: Says how many requests wait for their turn.
+    """
+
+    def __init__(self, running: Callable[[], int], waiting: Callable[[], int]) -> None:
+        library = require("prometheus_client", extra="serve", purpose="serving language models")
+        self._library = library
+        self._registry = held = library.CollectorRegistry()
+        self._requests = library.Counter(
+            "loom_requests", "Requests, by path and the answer's status.", ("path", "status"), registry=held
+        )
+        self._seconds = library.Histogram(
+            "loom_request_seconds", "Seconds until an answer was whole.", registry=held, buckets=_SECONDS
+        )
+        self._tokens = library.Counter("loom_tokens", "Tokens, read and written.", ("kind",), registry=held)
+        for name, told, count in (
+            ("loom_answers_running", "Answers that are made.", running),
+            ("loom_requests_waiting", "Requests that wait for their turn.", waiting),
+        ):
+            library.Gauge(name, told, registry=held).set_function(count)
+
+    def request(self, path: str, status: int, seconds: float) -> None:
+        """Counts a request."""
+        self._requests.labels(path, str(status)).inc()
+        self._seconds.observe(seconds)
+
+    def tokens(self, read: int, reused: int, written: int) -> None:
+        """Counts tokens: those that were read, that had been read before, and that were written."""
+        for kind, count in (("read", read), ("reused", reused), ("written", written)):
+            self._tokens.labels(kind).inc(count)
 
     def text(self) -> bytes:
         """Returns all of it in Prometheus's format."""

@@ -1,0 +1,35 @@
+"""`loom generate`: a language model goes on from a text."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from loom.command_line.text_options import model_options, opened, told, writing_options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from loom.text import Options
+
+__all__ = ["command"]
+
+
+@click.command("generate", epilog='Example: loom generate SmolLM2-135M "Once upon a time" --max-tokens 100')
+@click.argument("model", type=click.Path())
+@click.argument("prompt")
+@model_options
+@writing_options
+def command(
+    model: str, prompt: str, dtype: str | None, capacity: int | None, device: str, **options: Unpack[Options]
+) -> None:
+    """Go on from PROMPT with the language model in MODEL.
+
+    MODEL is a folder of the Hugging Face Hub, or a GGUF file; PROMPT the text, or - for standard input. What
+    is left out is as the model's files recommend. Needs the extra "text".
+    """
+    text = sys.stdin.read() if prompt == "-" else prompt
+    with opened(model, dtype, capacity, device).generate(text, **options) as pieces:
+        told(pieces)

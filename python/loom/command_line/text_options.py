@@ -1,0 +1,66 @@
+"""What commands with language models have in common: options, and pieces of text as they come."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from loom.text import LanguageModel
+
+__all__ = ["model_options", "opened", "told", "writing_options"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_MODEL = (
+    click.option("--dtype", help='Pack the weights, such as "int8"; the file\'s own by default.'),
+    click.option("--capacity", type=int, help="Most tokens of a prompt and its answer together."),
+    click.option("--device", default="cpu", show_default=True, help='"cpu", "gpu", "gpu:1", or "auto".'),
+)
+_WRITING = (
+    click.option("--max-tokens", type=int, help="Most tokens of an answer."),
+    click.option("--temperature", type=float, help="0 takes the likeliest token each time."),
+    click.option("--top-k", type=int, help="Only so many of the likeliest tokens."),
+    click.option("--top-p", type=float, help="Only the likeliest tokens of so much probability together."),
+    click.option("--min-p", type=float, help="Only tokens of this part of the likeliest one's probability."),
+    click.option("--repetition-penalty", type=float, help="Above 1 makes what was said before less likely."),
+    click.option("--seed", type=int, help="Repeats an answer."),
+    click.option(
+        "--stop", multiple=True, metavar="TEXT", help="End an answer before TEXT; as often as need be."
+    ),
+)
+
+
+def model_options(command: _Command) -> _Command:
+    """Adds the options of how a model is loaded."""
+    return _with(command, _MODEL)
+
+
+def writing_options(command: _Command) -> _Command:
+    """Adds the options of how text is written."""
+    return _with(command, _WRITING)
+
+
+def _with(command: _Command, options: Iterable[Callable[[_Command], _Command]]) -> _Command:
+    for option in reversed(tuple(options)):
+        command = option(command)
+    return command
+
+
+def opened(model: str, dtype: str | None, capacity: int | None, device: str) -> LanguageModel:
+    """Returns the model."""
+    from loom.text import load
+
+    return load(model, dtype, capacity=capacity, device=device)
+
+
+def told(pieces: Iterable[str]) -> None:
+    """Writes pieces of text as they come, and ends the line."""
+    for piece in pieces:
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+    sys.stdout.flush()

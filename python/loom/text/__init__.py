@@ -1,0 +1,28 @@
+"""Text: language models that complete, chat and embed, with the tokenizers that they bring along.
+
+Needs the extra "text": `pip install 'loom-nn[text]'`. docs/guides/text.md leads through it.
+"""
+
+from loom.text.errors import ContextLengthError
+from loom.text.generation import Completion, Generation
+from loom.text.loading import is_language_model, load
+from loom.text.measuring import perplexity
+from loom.text.model import LanguageModel, Options
+from loom.text.sampling import Choice, Sampling
+from loom.text.templates import ChatTemplate
+from loom.text.vocabulary import Vocabulary
+
+__all__ = [
+    "ChatTemplate",
+    "Choice",
+    "Completion",
+    "ContextLengthError",
+    "Generation",
+    "LanguageModel",
+    "Options",
+    "Sampling",
+    "Vocabulary",
+    "is_language_model",
+    "load",
+    "perplexity",
+]

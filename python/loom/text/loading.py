@@ -1,0 +1,99 @@
+"""Language models from files."""
+
+from __future__ import annotations
+
+import json
+from os import PathLike
+from pathlib import Path
+from typing import cast
+
+from loom._typing import NumericTypeName
+from loom.errors import ConfigError
+from loom.models import from_hub
+from loom.models.formats import format_of
+from loom.models.gguf import load as load_gguf
+from loom.tensors import open_tensors
+from loom.text.gguf_vocabulary import has_vocabulary, read_metadata
+from loom.text.hub_files import has_tokenizer, read_folder
+from loom.text.model import LanguageModel
+
+__all__ = ["is_language_model", "load"]
+
+_HEADS = ("ForCausalLM", "LMHeadModel")
+
+
+def load(
+    path: str | PathLike[str],
+    dtype: str | None = None,
+    *,
+    capacity: int | None = None,
+    device: str = "cpu",
+    kept: int = 1,
+    masters: bool = False,
+) -> LanguageModel:
+    """Reads a language model: its network, its tokenizer, and how it chats.
+
+    - A folder of the Hugging Face Hub's shape: config.json, tensors, tokenizer.json, and where they are there
+      tokenizer_config.json, special_tokens_map.json, generation_config.json and chat templates.
+    - A GGUF file with a vocabulary, "llama" (SentencePiece) or "gpt2" (merged bytes).
+
+    Nothing is fetched, and nothing in the files is run but chat templates, in Jinja's sandbox.
+
+    Args:
+        path: The folder or file.
+        dtype: The numeric type of the weights, as in `Network.morph`; the file's own for GGUF, float32 for
+            folders where None.
+        capacity: As in `LanguageModel`.
+        device: Where the network computes, as in `Network.to`.
+        kept: As in `LanguageModel`.
+        masters: Whether full-precision weights are kept beside those of a packed `dtype`, to train from;
+            without, the network is as after `Network.drop_master`.
+
+    Raises:
+        FileError: It cannot be read, or has no tokenizer.
+        SerializationError: It is damaged.
+        ConfigError: It is no language model, or of a family or kind of vocabulary that is not read.
+        MissingExtraError: tokenizers or Jinja is not installed.
+    """
+    place = Path(path)
+    found = format_of(place)
+    full = dtype in (None, "float32", "float64")
+    if found.name == "gguf":
+        with open_tensors(place) as file:
+            vocabulary = read_metadata(file.metadata)
+        network = load_gguf(place)
+        if dtype is not None:
+            network.morph(cast("NumericTypeName", dtype))
+            if not (masters or full):
+                network.drop_master()
+    elif found.name == "hugging face":
+        vocabulary = read_folder(place)
+        network = from_hub(place, dtype, masters=masters or full)
+    else:
+        raise ConfigError(
+            f"{place} is {found.told}; loom.text.load reads folders of the Hugging Face Hub and GGUF files. "
+            "Give loom.text.LanguageModel another network and its tokenizer"
+        )
+    return LanguageModel(network.to(device), vocabulary, capacity=capacity, kept=kept)
+
+
+def is_language_model(path: str | PathLike[str]) -> bool:
+    """Whether a file or folder has a network that writes text, and its tokenizer.
+
+    Args:
+        path: The file or folder.
+    """
+    place = Path(path)
+    found = format_of(place)
+    if found.name == "gguf":
+        with open_tensors(place) as file:
+            return has_vocabulary(file.metadata)
+    if found.name != "hugging face" or not has_tokenizer(place):
+        return False
+    try:
+        config = json.loads((place / "config.json").read_text(encoding="utf-8"))
+        names = config.get("architectures") or []
+        return any(str(name).endswith(_HEADS) for name in names)
+    except (OSError, ValueError, AttributeError, TypeError):
+        # What is wrong with it, loading it will say.
+        return False

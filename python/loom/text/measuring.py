@@ -1,0 +1,70 @@
+"""How well a model foretells a text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loom._settings.checks import whole
+from loom.errors import ConfigError
+from loom.text.sampling import log_probabilities
+from loom.text.sessions import PIECE
+
+if TYPE_CHECKING:
+    from loom.text.model import LanguageModel
+
+__all__ = ["perplexity"]
+
+
+def perplexity(
+    model: LanguageModel,
+    text: str | Sequence[int],
+    *,
+    window: int | None = None,
+    stride: int | None = None,
+) -> float:
+    """Returns how many tokens a model wavers between, on average, at each place of a text.
+
+    It is exp of the mean of -log p over all tokens but the first, each given those before it. A text longer
+    than a window is read in several, which overlap: each tells of the tokens that the one before has not
+    reached.
+
+    Args:
+        model: The model.
+        text: The text, or its tokens.
+        window: The most tokens that are read together; the model's capacity where None.
+        stride: By how many tokens a window is behind the one before; half a window where None. Less gives
+            each token more before it, and takes longer.
+
+    Raises:
+        ConfigError: The text has less than two tokens, or a setting is out of range.
+    """
+    tokens = model.encode(text) if isinstance(text, str) else [int(token) for token in text]
+    longest = model.capacity if window is None else window
+    longest = whole("perplexity", "window", longest, least=2, most=model.capacity)
+    step = whole("perplexity", "stride", max(1, longest // 2) if stride is None else stride, least=1)
+    if step >= longest:
+        raise ConfigError(f"perplexity: stride must be below the window of {longest} tokens, got {step}")
+    if len(tokens) < 2:
+        raise ConfigError(f"perplexity: a text of {len(tokens)} tokens has none to foretell")
+    with model.lock:
+        session = model.network.session(longest)
+    sums: list[float] = []
+    # Token 0 is foretold by nothing.
+    reached, start = 1, 0
+    while reached < len(tokens):
+        stop = min(start + longest, len(tokens))
+        with model.lock:
+            session.reset()
+        for begin in range(start, stop - 1, PIECE):
+            piece = tokens[begin : min(begin + PIECE, stop - 1)]
+            with model.lock:
+                rows = session(np.asarray([piece]))[0]
+            for place, scores in enumerate(rows, begin + 1):
+                if place >= reached:
+                    sums.append(float(log_probabilities(scores.astype(np.float64))[tokens[place]]))
+        reached, start = stop, start + step
+    return math.exp(-math.fsum(sums) / len(sums))

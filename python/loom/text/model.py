@@ -1,0 +1,322 @@
+"""A language model: a network, and what stands between its tokens and text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from loom._settings.checks import whole
+from loom.errors import ConfigError, LoomError, ShapeError
+from loom.network import Network
+from loom.text.embedding import Embedder
+from loom.text.errors import ContextLengthError
+from loom.text.generation import Completion, Generation
+from loom.text.sampling import Sampler, Sampling
+from loom.text.sessions import Sessions
+from loom.text.token_bytes import TokenBytes
+from loom.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from tokenizers import Tokenizer
+    from typing_extensions import Unpack
+
+__all__ = ["LanguageModel", "Options"]
+
+_USUAL_CAPACITY = 4096
+
+_SETTINGS = tuple(entry.name for entry in fields(Sampling))
+
+
+class Options(TypedDict, total=False):
+    """What `generate`, `complete` and `chat` take by name.
+
+    Args:
+        max_tokens: The most tokens of the answer; as many as the capacity has room for where left out.
+        stop: A text, or several, before the first of which the answer ends.
+        logprobs: How many of the likeliest tokens are told of each place, with the logarithms of their
+            probabilities; 0 tells those of the chosen tokens alone.
+        stream: Which one of several answers with the same seed this is.
+        ignore_end: Whether tokens that end an answer are taken as any other.
+
+    The others are those of `Sampling`.
+    """
+
+    max_tokens: int | None
+    stop: str | Sequence[str] | None
+    logprobs: int | None
+    stream: int
+    ignore_end: bool
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    typical: float | None
+    repetition_penalty: float | None
+    frequency_penalty: float | None
+    presence_penalty: float | None
+    logit_bias: Mapping[int, float] | None
+    seed: int | None
+
+
+class LanguageModel:
+    """A network that reads and writes text.
+
+    `loom.text.load` makes one of a folder or file; a network of one's own, with a tokenizer of Hugging Face's
+    library, makes one here. Threads may use it side by side: they take turns, step by step.
+
+    Args:
+        network: Reads token ids, (time,). A decoder makes scores of the next token after each step; an
+            encoder is for `embed` alone.
+        vocabulary: The tokenizer, or that and what else there is to say of the text.
+        capacity: The most tokens of a prompt and its answer together; the network's steps, at most 4096,
+            where None. Each answer under way has keys and values for so many tokens.
+        kept: How many sessions are kept whose answers have ended, so that a text that goes on from theirs is
+            read from there on.
+
+    Raises:
+        ShapeError: The network does not read token ids.
+        ConfigError: A setting is out of range.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        vocabulary: Vocabulary | Tokenizer,
+        *,
+        capacity: int | None = None,
+        kept: int = 1,
+    ) -> None:
+        if len(network.input_shape) != 1 or not network.output_shape:
+            raise ShapeError(
+                f"a language model reads token ids, (time,); this network reads {network.input_shape}"
+            )
+        self.network = network
+        """The network; it may be trained and morphed as any other."""
+        self.vocabulary = vocabulary if isinstance(vocabulary, Vocabulary) else Vocabulary(vocabulary)
+        """The tokenizer, special tokens, the chat template."""
+        usual = min(network.input_shape[0], _USUAL_CAPACITY)
+        self.capacity = (
+            usual if capacity is None else whole("LanguageModel", "capacity", capacity, least=1, most=1 << 32)
+        )
+        """The most tokens of a prompt and its answer together."""
+        self._sessions = Sessions(
+            network, self.capacity, whole("LanguageModel", "kept", kept, least=0, most=1 << 20)
+        )
+        self.lock = self._sessions.lock
+        """Is held while the network computes; who uses it from another thread beside the model takes it."""
+        self._token_bytes = TokenBytes(self.tokenizer)
+        self._embedder = Embedder(network, self.vocabulary.pad)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer, of Hugging Face's library."""
+        return self.vocabulary.tokenizer
+
+    @property
+    def generates(self) -> bool:
+        """Whether the network writes text: it makes a score for each token after each step."""
+        with self.lock:
+            try:
+                return len(self.network.output_shape) == 2 and self.network.session(1).capacity == 1
+            except LoomError:
+                return False
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """Returns a text's tokens.
+
+        Args:
+            text: The text. Special tokens that it spells out become such.
+            special: Whether those that the model wants around a text are added, such as one that begins it.
+        """
+        return list(self.tokenizer.encode(text, add_special_tokens=special).ids)
+
+    def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
+        """Returns the text of tokens.
+
+        Args:
+            tokens: Their ids.
+            special: Whether special tokens are written, too.
+        """
+        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=not special))
+
+    def token_bytes(self, token: int) -> bytes:
+        """Returns the bytes that a token stands for, which may be a part of a character.
+
+        Args:
+            token: Its id.
+        """
+        return self._token_bytes.of(token)
+
+    def generate(self, prompt: str | Sequence[int], **options: Unpack[Options]) -> Generation:
+        """Goes on from a text, and tells what comes piece by piece.
+
+        Args:
+            prompt: The text, or its tokens.
+            options: See `Options` and `Sampling`. What is left out, or None, is what the model's files
+                recommend; where they say nothing, temperature 1 and nothing left out.
+
+        Returns:
+            An iterator over pieces of text, which has `tokens`, `text` and `finish_reason` besides.
+
+        Raises:
+            ConfigError: A setting is out of range.
+            ContextLengthError: The prompt and the answer are longer than the capacity; it is a ConfigError.
+            StateError: The network makes no text.
+        """
+        return self._begun(self._tokens(prompt), options)
+
+    def complete(self, prompt: str | Sequence[int], **options: Unpack[Options]) -> Completion:
+        """Goes on from a text to the end; see `generate`.
+
+        Args:
+            prompt: The text, or its tokens.
+            options: As for `generate`.
+        """
+        return self.generate(prompt, **options).finish()
+
+    def complete_all(
+        self, prompts: Iterable[str | Sequence[int]], **options: Unpack[Options]
+    ) -> list[Completion]:
+        """Goes on from several texts, one after the other; each gives what it gives alone.
+
+        The rows of a session move together, so that texts of different lengths have one session each: as many
+        take as long as the sum of them, and memory for one.
+
+        Args:
+            prompts: The texts, or their tokens.
+            options: As for `generate`.
+        """
+        return [self.complete(prompt, **options) for prompt in prompts]
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        values: Mapping[str, Any] | None = None,
+        **options: Unpack[Options],
+    ) -> Generation:
+        """Answers in a chat, written as the model's chat template says.
+
+        Where the chat goes on from what an earlier call has read and answered, only what is new is read.
+
+        Args:
+            messages: What has been said, such as [{"role": "user", "content": "Hello"}].
+            tools: What the model may call, as JSON schemas of functions, for templates that tell of them.
+            documents: What the model may cite, likewise.
+            values: Whatever else the template reads, such as {"enable_thinking": False}.
+            options: As for `generate`.
+
+        Raises:
+            ConfigError: The model has no chat template, or it refuses the chat; or as in `generate`.
+        """
+        text = self.chat_text(messages, tools=tools, documents=documents, values=values)
+        # The template has written special tokens itself.
+        return self._begun(self.encode(text, special=False), options)
+
+    def chat_text(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Returns a chat as the text that the model goes on from; see `chat`."""
+        template = self.vocabulary.template
+        if template is None:
+            raise ConfigError(
+                "the model has no chat template, as one that was trained on chats would have: use generate "
+                "or complete, or give Vocabulary a ChatTemplate"
+            )
+        return template.render(messages, tools=tools, documents=documents, **(values or {}))
+
+    def embed(self, texts: Iterable[str | Sequence[int]], pooling: str | None = None) -> NDArray[Any]:
+        """Returns a vector for each text.
+
+        An encoder's own pooling counts where it has one. Of a decoder the vectors before its head are taken,
+        by a copy of all layers but that; the copy is made by the first call, and again where the network has
+        changed.
+
+        Args:
+            texts: The texts, or their tokens.
+            pooling: What of a text's steps makes its vector: "mean", "first" or "last"; None for the
+                network's own, or else "mean".
+
+        Returns:
+            (texts, width).
+
+        Raises:
+            ConfigError: There is no such pooling, the network has one already, or a text is empty or longer
+                than it reads.
+        """
+        rows = [self._tokens(text) for text in texts]
+        with self.lock:
+            return self._embedder.embed(rows, self.capacity, pooling)
+
+    def _tokens(self, text: str | Sequence[int]) -> list[int]:
+        return self.encode(text) if isinstance(text, str) else [int(token) for token in text]
+
+    def _begun(self, tokens: list[int], options: Options) -> Generation:
+        unknown = set(options) - set(Options.__annotations__)
+        if unknown:
+            raise ConfigError(
+                f"generate has no option {sorted(unknown)[0]!r}; "
+                f"there are {', '.join(Options.__annotations__)}"
+            )
+        with self.lock:
+            made = self.network.output_shape
+        if len(made) != 2:
+            raise ConfigError(f"the network makes {made} of a text, and no scores of a next token")
+        given: Mapping[str, Any] = options
+        told = {name: given[name] for name in _SETTINGS if given.get(name) is not None}
+        settings = Sampling(**{**self.vocabulary.sampling, **told})
+        logprobs = options.get("logprobs")
+        if logprobs is not None:
+            whole("generate", "logprobs", logprobs, least=0, most=1 << 20)
+        end = frozenset[int]() if options.get("ignore_end") else self.vocabulary.end
+        most = self._most(tokens, options.get("max_tokens"), made[-1])
+        sampler = Sampler(settings, tokens, made[-1], logprobs, options.get("stream", 0))
+        return Generation(
+            self._sessions,
+            self.tokenizer,
+            tokens,
+            sampler,
+            most,
+            end,
+            _stops(options.get("stop")),
+        )
+
+    def _most(self, tokens: Sequence[int], wanted: int | None, words: int) -> int:
+        """Returns the most tokens of the answer to a prompt."""
+        # The last token is told, but not read.
+        room = self.capacity - len(tokens) + 1
+        if not tokens:
+            raise ConfigError("the prompt has no tokens: begin with some text")
+        beyond = [token for token in tokens if not 0 <= token < words]
+        if beyond:
+            raise ConfigError(f"the prompt has token {beyond[0]}; the network knows {words} tokens")
+        if wanted is not None:
+            whole("generate", "max_tokens", wanted, least=1)
+        if room < (wanted or 1):
+            asked = "" if wanted is None else f" and max_tokens={wanted}"
+            raise ContextLengthError(
+                f"a prompt of {len(tokens)} tokens{asked} is more than the model's capacity of "
+                f"{self.capacity} tokens: shorten it, or load the model with a larger capacity"
+            )
+        return room if wanted is None else wanted
+
+    def __repr__(self) -> str:
+        words = self.tokenizer.get_vocab_size()
+        return f"LanguageModel(layers={len(self.network.layers)}, tokens={words}, capacity={self.capacity})"
+
+
+def _stops(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    stops = (given,) if isinstance(given, str) else tuple(given or ())
+    known: Sequence[object] = stops
+    if not all(isinstance(stop, str) and stop for stop in known):
+        raise ConfigError(f"generate: stop must be texts that are not empty, got {given!r:.60}")
+    return stops

@@ -1,0 +1,251 @@
+"""Which token comes next: the settings, and the draw."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom._settings.checks import real, whole
+from loom.data.philox import philox4x32
+from loom.errors import ConfigError
+from loom.text.arithmetic import exponentials, logarithm, total
+
+__all__ = ["Choice", "Sampler", "Sampling", "log_probabilities"]
+
+_WHERE = "Sampling"
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is drawn.
+
+    Scores are changed in this order: repetition, frequency and presence penalties, `logit_bias`, temperature;
+    then tokens are left out by `top_k`, `top_p`, `min_p` and `typical`, each of what the one before has left.
+
+    Args:
+        temperature: What scores are divided by; 0 takes the token with the largest score, and of several
+            such the first.
+        top_k: Only so many tokens with the largest scores, and all that have the same score as the last of
+            them; 0 for all.
+        top_p: Only the likeliest tokens, as few as together have this probability (Holtzman et al. 2020).
+        min_p: Only tokens with at least this part of the likeliest one's probability (Nguyen et al. 2024).
+        typical: Only tokens whose surprise is nearest to the expected one, as few as together have this
+            probability (Meister et al. 2022).
+        repetition_penalty: Positive scores of tokens that the prompt or the answer has are divided by it,
+            negative ones multiplied (Keskar et al. 2019).
+        frequency_penalty: Is subtracted from a token's score for each time that the answer has it.
+        presence_penalty: Is subtracted from the score of every token that the answer has.
+        logit_bias: What is added to the scores of tokens, by id.
+        seed: The draws' key, 64 bits; a new one each time where None.
+
+    Raises:
+        ConfigError: A setting is out of range.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    typical: float = 1.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        real(_WHERE, "temperature", self.temperature, least=0.0)
+        whole(_WHERE, "top_k", self.top_k, least=0)
+        real(_WHERE, "top_p", self.top_p, above=0.0, most=1.0)
+        real(_WHERE, "min_p", self.min_p, least=0.0, most=1.0)
+        real(_WHERE, "typical", self.typical, above=0.0, most=1.0)
+        real(_WHERE, "repetition_penalty", self.repetition_penalty, above=0.0)
+        real(_WHERE, "frequency_penalty", self.frequency_penalty)
+        real(_WHERE, "presence_penalty", self.presence_penalty)
+        if not isinstance(self.logit_bias, Mapping):
+            raise ConfigError(
+                f"{_WHERE}: logit_bias must be numbers by token id, got {self.logit_bias!r:.60}"
+            )
+        for token, bias in self.logit_bias.items():
+            whole(_WHERE, "a token of logit_bias", token, least=0)
+            real(_WHERE, f"logit_bias of token {token}", bias)
+        if self.seed is not None:
+            whole(_WHERE, "seed", self.seed, least=0)
+
+
+class Choice(NamedTuple):
+    """A token that was chosen.
+
+    Args:
+        token: Its id.
+        logprob: The logarithm of the probability that the network gives it, before penalties, temperature
+            and what is left out; None where it was not asked for.
+        top: The likeliest tokens with theirs, the likeliest first.
+    """
+
+    token: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Sampler:
+    """Chooses tokens, one after the other.
+
+    The draws depend on the seed and the token's place in the answer alone, and all is computed in float64 in
+    one order: the same scores give the same tokens on every machine.
+
+    Args:
+        settings: How.
+        prompt: The tokens before the answer.
+        vocabulary: How many tokens there are.
+        logprobs: How many of the likeliest tokens are told beside the chosen one; None for no logarithms
+            at all.
+        stream: Which one of several answers to the same prompt this is; their draws differ.
+
+    Raises:
+        ConfigError: `logit_bias` has a token that is not there.
+    """
+
+    def __init__(
+        self,
+        settings: Sampling,
+        prompt: Sequence[int],
+        vocabulary: int,
+        logprobs: int | None = None,
+        stream: int = 0,
+    ) -> None:
+        self.settings = settings
+        self.seed = secrets.randbits(63) if settings.seed is None else settings.seed
+        self._logprobs = logprobs
+        self._stream = stream
+        self._place = 0
+        self._seen = np.zeros(vocabulary, bool)
+        self._seen[np.asarray(prompt, np.int64)] = True
+        self._counts = np.zeros(vocabulary, np.int64)
+        beyond = [token for token in settings.logit_bias if token >= vocabulary]
+        if beyond:
+            raise ConfigError(f"logit_bias names token {beyond[0]}; the model has {vocabulary}")
+        self._biased = np.array(sorted(settings.logit_bias), np.int64)
+        self._biases = np.array([settings.logit_bias[int(token)] for token in self._biased], np.float64)
+
+    def choose(self, scores: NDArray[np.floating]) -> Choice:
+        """Chooses the next token.
+
+        Args:
+            scores: (vocabulary,) the network's.
+        """
+        exact = scores.astype(np.float64)
+        changed = self._penalised(exact)
+        if self.settings.temperature == 0.0:
+            token = int(changed.argmax())
+        else:
+            token = self._drawn(changed / self.settings.temperature)
+        self._place += 1
+        self._counts[token] += 1
+        self._seen[token] = True
+        if self._logprobs is None:
+            return Choice(token)
+        logarithms = log_probabilities(exact)
+        likeliest = np.argsort(-logarithms, kind="stable")[: self._logprobs]
+        top = tuple((int(each), float(logarithms[each])) for each in likeliest)
+        return Choice(token, float(logarithms[token]), top)
+
+    def _penalised(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        wanted, changed = self.settings, scores
+        if wanted.repetition_penalty != 1.0:
+            by = wanted.repetition_penalty
+            changed = np.where(self._seen, np.where(scores > 0, scores / by, scores * by), scores)
+        if wanted.frequency_penalty != 0.0:
+            changed = changed - wanted.frequency_penalty * self._counts
+        if wanted.presence_penalty != 0.0:
+            changed = changed - wanted.presence_penalty * (self._counts > 0)
+        if len(self._biased):
+            changed = changed.copy()
+            changed[self._biased] += self._biases
+        return changed
+
+    def _drawn(self, scores: NDArray[np.float64]) -> int:
+        tokens, weights = candidates(scores, self.settings)
+        sums = np.add.accumulate(weights)
+        place = int(np.searchsorted(sums, self._uniform() * sums[-1], side="right"))
+        # A product that is rounded up may be the whole sum; tokens without weight are never drawn.
+        return int(tokens[min(place, int(np.flatnonzero(weights)[-1]))])
+
+    def _uniform(self) -> float:
+        """Returns the draw for this place, of 53 bits, from 0 to below 1."""
+        counter = [np.array([word], np.uint64) for word in (self._place, self._stream, 0, 0)]
+        key = (self.seed & 0xFFFFFFFF, self.seed >> 32)
+        words = philox4x32((counter[0], counter[1], counter[2], counter[3]), key)[:, 0]
+        return ((int(words[0]) >> 5) * 67108864.0 + (int(words[1]) >> 6)) / 9007199254740992.0
+
+
+def log_probabilities(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the logarithms of the probabilities that scores mean.
+
+    Args:
+        scores: (vocabulary,).
+    """
+    shifted: NDArray[np.float64] = scores - scores.max()
+    shifted -= logarithm(total(exponentials(shifted)))
+    return shifted
+
+
+def candidates(
+    scores: NDArray[np.float64], settings: Sampling
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Returns the tokens that may be drawn, in the order of their ids, and what they weigh.
+
+    Args:
+        scores: (vocabulary,) after penalties and temperature.
+        settings: What is left out.
+
+    Returns:
+        The tokens, and numbers as their probabilities are to each other.
+    """
+    tokens = np.arange(len(scores))
+    if 0 < settings.top_k < len(scores):
+        least = np.partition(scores, -settings.top_k)[-settings.top_k]
+        tokens = np.flatnonzero(scores >= least)
+    shifted = scores[tokens] - scores.max()
+    weights = exponentials(shifted)
+    if settings.top_p < 1.0:
+        kept = _likeliest(weights, settings.top_p)
+        tokens, shifted, weights = tokens[kept], shifted[kept], weights[kept]
+    if settings.min_p > 0.0:
+        kept = np.flatnonzero(weights >= settings.min_p * weights.max())
+        tokens, shifted, weights = tokens[kept], shifted[kept], weights[kept]
+    if settings.typical < 1.0:
+        kept = _typical(shifted, weights, settings.typical)
+        tokens, weights = tokens[kept], weights[kept]
+    return tokens, weights
+
+
+def _likeliest(weights: NDArray[np.float64], mass: float) -> NDArray[np.intp]:
+    """Returns the places of the fewest tokens that together have a part of the whole weight."""
+    whole_weight = total(weights)
+    # All that are lighter have less than the rest of the weight together, so none of them is needed: they
+    # need not be sorted.
+    heavy = np.flatnonzero(weights >= (1.0 - mass) * whole_weight / (2 * len(weights)))
+    order = heavy[np.argsort(-weights[heavy], kind="stable")]
+    before = np.add.accumulate(weights[order]) - weights[order]
+    return np.sort(order[before < mass * whole_weight])
+
+
+def _typical(shifted: NDArray[np.float64], weights: NDArray[np.float64], mass: float) -> NDArray[np.intp]:
+    """Returns the places of the fewest tokens nearest to the expected surprise that have so much weight.
+
+    A token's surprise is log(Z) less its score, and the expected one log(Z) less the expected score: what
+    lies between them is what lies between the scores.
+    """
+    whole_weight = total(weights)
+    expected = total(weights * shifted) / whole_weight
+    apart = np.abs(shifted - expected)
+    order = np.argsort(apart, kind="stable")
+    sums = np.add.accumulate(weights[order])
+    last = min(int(np.count_nonzero(sums < mass * whole_weight)), len(order) - 1)
+    return np.flatnonzero(apart <= apart[order[last]])

@@ -1,0 +1,60 @@
+"""The bytes that each token stands for."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+__all__ = ["TokenBytes"]
+
+
+class TokenBytes:
+    """Says of single tokens what text they are, where text as a whole does not say which token gave what.
+
+    Args:
+        tokenizer: Whose tokens they are.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        decoder = tokenizer.decoder
+        held = json.loads(decoder.__getstate__()) if decoder is not None else {}
+        kinds = {held.get("type"), *(each.get("type") for each in _parts(held))}
+        self._merged_bytes = "ByteLevel" in kinds
+        self._fallback = "ByteFallback" in kinds
+        self._spaces = any("\u2581" in json.dumps(each, ensure_ascii=False) for each in (held, *_parts(held)))
+        added = tokenizer.get_added_tokens_decoder()
+        self._added = {number: str(token.content) for number, token in added.items()}
+
+    def of(self, token: int) -> bytes:
+        """Returns the bytes of a token; none for one that the tokenizer does not know."""
+        if token in self._added:
+            return self._added[token].encode()
+        text = self._tokenizer.id_to_token(token)
+        if text is None:
+            return b""
+        if self._merged_bytes:
+            alphabet = _alphabet()
+            if all(each in alphabet for each in text):
+                return bytes(alphabet[each] for each in text)
+        if self._fallback and len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
+            return bytes.fromhex(text[3:5])
+        return str(text.replace("\u2581", " ") if self._spaces else text).encode()
+
+
+def _parts(held: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the decoders of which a decoder consists."""
+    parts = held.get("decoders")
+    return parts if isinstance(parts, list) else []
+
+
+@cache
+def _alphabet() -> dict[str, int]:
+    """Returns the bytes by the characters that GPT-2 writes for them."""
+    seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in seen]
+    return {chr(byte): byte for byte in seen} | {chr(256 + place): byte for place, byte in enumerate(others)}

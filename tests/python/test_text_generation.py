@@ -1,0 +1,416 @@
+"""Language models: what they write token by token, in whole characters, and from where they go on."""
+
+from __future__ import annotations
+
+import math
+import threading
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("tokenizers", reason="the extra text is not installed")
+
+import loom
+from loom import nn
+from loom.text import ChatTemplate, LanguageModel, Vocabulary
+from loom.text.streaming import Stopper, TextStream
+from text_models import CHAT, TEXTS, byte_level, decoder, sentence_pieces
+
+PROMPT = "Once upon a time"
+
+
+def model(**settings: Any) -> LanguageModel:
+    vocabulary = Vocabulary(byte_level(), frozenset({1, 5}), template=ChatTemplate(CHAT))
+    return LanguageModel(decoder(400), vocabulary, **settings)
+
+
+@pytest.fixture(scope="module")
+def usual() -> LanguageModel:
+    return model(capacity=200)
+
+
+def chain(net: loom.Network, tokens: list[int], count: int) -> list[int]:
+    """The likeliest token, again and again, by predictions of the whole text."""
+    text = list(tokens)
+    for _ in range(count):
+        x = np.zeros((1, *net.input_shape), np.int64)
+        x[0, : len(text)] = text
+        text.append(int(net.predict(x)[0, len(text) - 1].argmax()))
+    return text[len(tokens) :]
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2", "gpt2", "mixtral"])
+def test_greedy_text_is_the_chain_of_likeliest_tokens(name: str) -> None:
+    folder = Path(__file__).parents[1] / "golden" / "hub" / name
+    net = loom.models.from_hub(folder, length=24)
+    tokens = [3, 14, 15, 9, 2]
+    found = LanguageModel(net, byte_level()).complete(tokens, max_tokens=12, temperature=0, logprobs=0)
+    assert [choice.token for choice in found.tokens] == chain(net, tokens, 12)
+    x = np.zeros((1, 24), np.int64)
+    x[0, :5] = tokens
+    scores = net.predict(x)[0, 4].astype(np.float64)
+    best = scores.max() - np.log(np.exp(scores - scores.max()).sum()) - scores.max()
+    assert found.tokens[0].logprob == pytest.approx(best, rel=1e-5)
+
+
+def test_pieces_are_the_whole_and_a_seed_repeats_it(usual: LanguageModel) -> None:
+    stream = usual.generate(PROMPT, max_tokens=60, temperature=1.3, top_p=0.95, ignore_end=True)
+    pieces = list(stream)
+    assert len(pieces) > 20
+    assert all(pieces)
+    whole = usual.complete(
+        PROMPT, max_tokens=60, temperature=1.3, top_p=0.95, ignore_end=True, seed=stream.seed
+    )
+    assert "".join(pieces) == stream.text == whole.text
+    assert whole.tokens == tuple(stream.tokens)
+    assert (stream.finish_reason, whole.finish, len(whole.tokens)) == ("length", "length", 60)
+    assert (whole.prompt_tokens, stream.prompt_tokens) == (len(usual.encode(PROMPT)),) * 2
+    # The same as what the tokens say together, as random bytes leave characters broken in both.
+    tokens = usual.encode(PROMPT) + [choice.token for choice in whole.tokens]
+    assert usual.decode(tokens) == PROMPT + whole.text
+    other = usual.complete(PROMPT, max_tokens=60, seed=stream.seed, stream=1, ignore_end=True)
+    assert other.tokens != whole.tokens
+
+
+@given(st.lists(st.integers(0, 399), max_size=40), st.integers(0, 3))
+def test_streams_of_bytes_say_what_the_tokens_say(tokens: list[int], before: int) -> None:
+    tokenizer = byte_level_once()
+    # What goes before ends in a whole character.
+    start = tokenizer.encode("é森 a"[:before]).ids
+    stream = TextStream(tokenizer, start)
+    pieces = [*map(stream.add, tokens), stream.finish()]
+    assert "".join(pieces) == tokenizer.decode(start + tokens).removeprefix(tokenizer.decode(start))
+    assert all(not piece.endswith("\ufffd") for piece in pieces[:-1])
+
+
+@given(st.lists(st.sampled_from([*TEXTS[2:], " ", "a", "  two", "🐈", "\n"]), max_size=4), st.data())
+def test_streams_of_pieces_say_what_the_tokens_say(texts: list[str], data: st.DataObject) -> None:
+    tokenizer = sentence_pieces_once()
+    tokens = tokenizer.encode(" ".join(texts)).ids
+    cut = data.draw(st.integers(0, len(tokens)))
+    while "\ufffd" in tokenizer.decode(tokens[:cut]):
+        cut -= 1
+    stream = TextStream(tokenizer, tokens[:cut])
+    pieces = [*map(stream.add, tokens[cut:]), stream.finish()]
+    assert tokenizer.decode(tokens[:cut]) + "".join(pieces) == tokenizer.decode(tokens)
+    assert not any("\ufffd" in piece for piece in pieces)
+
+
+byte_level_once = cache(byte_level)
+sentence_pieces_once = cache(sentence_pieces)
+
+
+@given(
+    st.text("ab\n", max_size=30),
+    st.lists(st.text("ab\n", min_size=1, max_size=4), max_size=3),
+    st.lists(st.integers(1, 4), max_size=30),
+)
+def test_stops_end_a_text_before_the_first_of_them(text: str, stops: list[str], sizes: list[int]) -> None:
+    stopper, told, left = Stopper(stops), "", text
+    for size in sizes:
+        told += stopper.add(left[:size])
+        left = left[size:]
+        # Nothing is told that a stop may yet take back.
+        places = [text.find(stop) for stop in stops if stop in text]
+        assert text[: min(places, default=len(text))].startswith(told)
+    told += stopper.add(left) + stopper.finish()
+    places = [text.find(stop) for stop in stops if stop in text]
+    assert told == text[: min(places, default=len(text))]
+    assert (stopper.found is not None) == bool(places)
+
+
+def test_stop_texts_across_tokens(usual: LanguageModel) -> None:
+    whole = usual.complete(PROMPT, max_tokens=40, temperature=0, ignore_end=True).text
+    middle = whole[len(whole) // 2 : len(whole) // 2 + 3]
+    found = usual.complete(PROMPT, max_tokens=40, temperature=0, ignore_end=True, stop=["~~~~", middle])
+    assert found.text == whole[: whole.index(middle)]
+    assert (found.finish, found.stop) == ("stop", middle)
+    assert len(found.tokens) < 40
+    # What was held back comes at the end.
+    held = usual.complete(PROMPT, max_tokens=40, temperature=0, ignore_end=True, stop=whole[-2:] + "~")
+    assert (held.text, held.finish, held.stop) == (whole, "length", None)
+
+
+def test_tokens_that_end_an_answer(usual: LanguageModel) -> None:
+    for token in (1, 5):
+        found = usual.complete(PROMPT, logit_bias={token: 100.0}, max_tokens=9)
+        assert (found.text, found.finish, found.stop) == ("", "stop", None)
+        assert [choice.token for choice in found.tokens] == [token]
+    on = usual.complete(PROMPT, logit_bias={5: 100.0}, max_tokens=9, ignore_end=True)
+    assert (len(on.tokens), on.finish, on.text) == (9, "length", "")
+
+
+def test_logprobs_are_told_where_asked_for(usual: LanguageModel) -> None:
+    told = usual.complete(PROMPT, max_tokens=5, seed=1, logprobs=3, temperature=0.7, ignore_end=True).tokens
+    plain = usual.complete(PROMPT, max_tokens=5, seed=1, temperature=0.7, ignore_end=True).tokens
+    assert [choice.token for choice in told] == [choice.token for choice in plain]
+    assert all(choice.logprob is None for choice in plain)
+    for choice in told:
+        assert len(choice.top) == 3
+        assert choice.logprob is not None
+        assert choice.logprob <= choice.top[0][1] < 0
+
+
+def test_what_the_files_recommend_holds_where_nothing_is_said() -> None:
+    vocabulary = Vocabulary(byte_level(), sampling={"temperature": 0.0})
+    greedy = LanguageModel(decoder(400), vocabulary)
+    tokens = greedy.encode(PROMPT)
+    found = greedy.complete(PROMPT, max_tokens=6)
+    assert [choice.token for choice in found.tokens] == chain(greedy.network, tokens, 6)
+    assert greedy.complete(PROMPT, max_tokens=6, temperature=None).tokens == found.tokens
+    warm = greedy.complete(PROMPT, max_tokens=6, temperature=1.0, seed=1)
+    assert warm.tokens != found.tokens
+
+
+def test_a_chat_goes_on_from_what_was_read() -> None:
+    talks = model(capacity=200)
+    messages = [{"role": "user", "content": "Hello"}]
+    first = talks.chat(messages, max_tokens=8, temperature=0, logit_bias={1: -100, 5: -100}).finish()
+    assert first.reused_tokens == 0
+    # The very tokens of the answer, where its text becomes them again.
+    said = talks.encode(talks.chat_text(messages), special=False) + [choice.token for choice in first.tokens]
+    more = [*said, *talks.encode("<|end|><|user|>And?<|end|><|assistant|>")]
+    on = talks.complete(more, max_tokens=8, temperature=0)
+    # The last token that was chosen had not been read.
+    assert on.reused_tokens == len(said) - 1
+    assert on.tokens == model(capacity=200).complete(more, max_tokens=8, temperature=0).tokens
+    # What does not go on from it is read from its beginning.
+    assert talks.complete(PROMPT, max_tokens=1).reused_tokens == 0
+    assert talks.complete(more[:-1], max_tokens=1).reused_tokens == 0
+
+
+def test_a_network_that_has_changed_is_read_anew() -> None:
+    talks = model(capacity=100)
+    first = talks.complete(PROMPT, max_tokens=4, temperature=0, ignore_end=True)
+    more = [*talks.encode(PROMPT), *[choice.token for choice in first.tokens], 40]
+    state = {name: array * 0.5 for name, array in talks.network.state_dict().items()}
+    talks.network.load_state_dict(state)
+    found = talks.complete(more, max_tokens=4, temperature=0, ignore_end=True)
+    assert found.reused_tokens == 0
+    assert [choice.token for choice in found.tokens] == chain(talks.network, more, 4)
+
+
+def test_an_answer_that_is_ended_early(usual: LanguageModel) -> None:
+    with usual.generate(PROMPT, seed=1, ignore_end=True) as stream:
+        next(stream)
+        count = len(stream.tokens)
+    assert list(stream) == []
+    assert (len(stream.tokens), stream.finish_reason) == (count, None)
+    # Its session is free, and knows what it has read.
+    again = usual.complete([*usual.encode(PROMPT), *[choice.token for choice in stream.tokens]], max_tokens=1)
+    assert again.reused_tokens == len(usual.encode(PROMPT)) + count - 1
+
+
+def test_several_answers_side_by_side_are_those_alone() -> None:
+    talks = model(capacity=100)
+    prompts = ["Es war einmal", "a", PROMPT * 3]
+    alone = [talks.complete(prompt, max_tokens=20, seed=4, ignore_end=True).tokens for prompt in prompts]
+    streams = [talks.generate(prompt, max_tokens=20, seed=4, ignore_end=True) for prompt in prompts]
+    open_ones = list(streams)
+    while open_ones:
+        open_ones = [stream for stream in open_ones if stream.step() is not None]
+    assert [tuple(stream.tokens) for stream in streams] == alone
+    found: list[Any] = [None] * len(prompts)
+
+    def work(place: int) -> None:
+        found[place] = talks.complete(prompts[place], max_tokens=20, seed=4, ignore_end=True).tokens
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(len(prompts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == alone
+    together = talks.complete_all(prompts, max_tokens=20, seed=4, ignore_end=True)
+    assert [each.tokens for each in together] == alone
+
+
+def test_on_a_gpu_the_likeliest_tokens_are_those_of_the_cpu(gpu: str) -> None:
+    wanted = model().complete(PROMPT, max_tokens=12, temperature=0, ignore_end=True)
+    talks = model()
+    talks.complete(PROMPT, max_tokens=1)
+    # A session of the CPU is no use there.
+    talks.network.to(gpu)
+    found = talks.complete(PROMPT, max_tokens=12, temperature=0, ignore_end=True)
+    assert [choice.token for choice in found.tokens] == [choice.token for choice in wanted.tokens]
+
+
+def test_what_does_not_fit_is_refused(usual: LanguageModel) -> None:
+    prompt = [7] * 150
+    assert len(usual.complete(prompt, ignore_end=True).tokens) == 51
+    with pytest.raises(loom.text.ContextLengthError, match=r"150 tokens and max_tokens=52 is more.* 200"):
+        usual.generate(prompt, max_tokens=52)
+    with pytest.raises(loom.ConfigError, match="larger capacity"):
+        usual.generate([7] * 201)
+    for wrong, reason in (
+        ([], "no tokens"),
+        ("", "no tokens"),
+        ([400], "token 400; the network knows 400"),
+        ([-1], "token -1"),
+    ):
+        with pytest.raises(loom.ConfigError, match=reason):
+            usual.generate(wrong)
+    for options, reason in (
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"stop": [""]}, "stop"),
+        ({"stop": [3]}, "stop"),
+        ({"logprobs": -1}, "logprobs"),
+        ({"temprature": 1}, "no option 'temprature'"),
+        ({"top_p": 2}, "top_p"),
+    ):
+        with pytest.raises(loom.ConfigError, match=reason):
+            usual.generate(PROMPT, **options)  # type: ignore[arg-type]
+
+
+def test_scores_that_are_no_numbers() -> None:
+    broken = model()
+    factors = {"0.0.0.5.weight": 1e5, "0.0.0.6.weight": 1e37}
+    state = broken.network.state_dict().items()
+    broken.network.load_state_dict(
+        {name: array * np.float32(factors.get(name, 1.0)) for name, array in state}
+    )
+    with pytest.raises(loom.NonFiniteError):
+        broken.complete(PROMPT * 2, max_tokens=40)
+
+
+def test_models_that_do_not_chat_or_write() -> None:
+    with pytest.raises(loom.ConfigError, match="no chat template"):
+        LanguageModel(decoder(400), byte_level()).chat([{"role": "user", "content": "a"}])
+    with pytest.raises(loom.ShapeError, match="reads token ids"):
+        LanguageModel(loom.Sequential([nn.Dense(3)], input_shape=(4, 5)), byte_level())
+    pooled = loom.Sequential([nn.Embedding(400, 8), nn.Flatten(), nn.Dense(3)], input_shape=4)
+    with pytest.raises(loom.ConfigError, match="no scores of a next token"):
+        LanguageModel(pooled, byte_level()).generate("a")
+    assert not LanguageModel(pooled, byte_level()).generates
+    assert LanguageModel(decoder(400), byte_level()).generates
+
+
+def test_perplexity(usual: LanguageModel) -> None:
+    text = " ".join(TEXTS[:2])
+    tokens = usual.encode(text)
+    count = min(len(tokens), 64)
+    x = np.zeros((1, 64), np.int64)
+    x[0, :count] = tokens[:count]
+    scores = usual.network.predict(x)[0].astype(np.float64)
+    told = scores - np.log(np.exp(scores).sum(-1, keepdims=True))
+    wanted = np.exp(-np.mean([told[place - 1, tokens[place]] for place in range(1, count)]))
+    assert loom.text.perplexity(usual, tokens[:count]) == pytest.approx(wanted, rel=1e-5)
+    # In windows: each token given those of its window before it.
+    window, stride = 10, 4
+    logarithms, reached, start = [], 1, 0
+    while reached < 30:
+        part = tokens[start : min(start + window, 30)]
+        x[0, : len(part)] = part
+        scores = usual.network.predict(x)[0].astype(np.float64)
+        told = scores - np.log(np.exp(scores).sum(-1, keepdims=True))
+        logarithms += [told[at - start - 1, tokens[at]] for at in range(reached, start + len(part))]
+        reached, start = start + len(part), start + stride
+    assert len(logarithms) == 29
+    found = loom.text.perplexity(usual, tokens[:30], window=window, stride=stride)
+    assert found == pytest.approx(math.exp(-np.mean(logarithms)), rel=1e-5)
+    assert loom.text.perplexity(usual, text) == loom.text.perplexity(usual, tokens)
+    for wrong, reason in (
+        ({"text": "a"}, "1 tokens has none"),
+        ({"window": 1}, "window"),
+        ({"window": 201}, "window"),
+        ({"window": 4, "stride": 4}, "stride"),
+    ):
+        with pytest.raises(loom.ConfigError, match=reason):
+            loom.text.perplexity(usual, **{"text": text, **wrong})  # type: ignore[arg-type]
+
+
+def test_vectors_of_a_decoder_are_those_before_its_head() -> None:
+    talks = model()
+    texts = ["Once", PROMPT * 2]
+    found = {pooling: talks.embed(texts, pooling) for pooling in ("mean", "first", "last")}
+    body = talks.network.cut("0.0.0.5")
+    for row, text in enumerate(texts):
+        tokens = talks.encode(text)
+        x = np.zeros((1, 64), np.int64)
+        x[0, : len(tokens)] = tokens
+        steps = body.predict(x)[0, : len(tokens)]
+        np.testing.assert_allclose(found["mean"][row], steps.mean(0), rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(found["first"][row], steps[0])
+        np.testing.assert_array_equal(found["last"][row], steps[-1])
+    np.testing.assert_array_equal(talks.embed(texts), found["mean"])
+    talks.network.load_state_dict({name: array * 2 for name, array in talks.network.state_dict().items()})
+    assert np.abs(talks.embed(texts) - found["mean"]).max() > 0.01
+    with pytest.raises(loom.ConfigError, match="pooling"):
+        talks.embed(texts, "max")
+    with pytest.raises(loom.ConfigError, match="larger capacity"):
+        talks.embed(["森" * 100])
+    for wrong, reason in (([""], "no tokens"), ([], "no texts")):
+        with pytest.raises(loom.ConfigError, match=reason):
+            talks.embed(wrong)
+
+
+def test_vectors_of_encoders() -> None:
+    golden = Path(__file__).parents[1] / "golden" / "hub"
+    tokenizer = byte_level()
+
+    def encoder(name: str, pad: int | None = 0) -> LanguageModel:
+        net = loom.models.from_hub(golden / name, length=16)
+        made = LanguageModel(net, Vocabulary(tokenizer, pad=pad))
+        # Its vocabulary has 31 words.
+        made.encode = lambda text, *, special=True: [3 + ord(each) % 28 for each in text]  # type: ignore[method-assign]
+        return made
+
+    pooled = encoder("sentences")
+    vectors = pooled.embed(["abc", "a longer text"])
+    x = np.zeros((1, 16), np.int64)
+    x[0, :3] = [3 + ord(each) % 28 for each in "abc"]
+    np.testing.assert_array_equal(vectors[0], pooled.network.predict(x)[0])
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, rtol=1e-5)
+    with pytest.raises(loom.ConfigError, match="pools by itself"):
+        pooled.embed(["abc"], "mean")
+    with pytest.raises(loom.ConfigError, match="17 tokens; the network reads 16"):
+        pooled.embed(["a" * 17])
+    with pytest.raises(loom.ConfigError, match="no padding token"):
+        encoder("sentences", None).embed(["abc"])
+    assert encoder("sentences", None).embed(["a" * 16]).shape == vectors[:1].shape
+    steps = encoder("bert")
+    assert not steps.generates
+    made = steps.network.predict(x)[0, :3]
+    np.testing.assert_allclose(steps.embed(["abc"])[0], made.mean(0), rtol=1e-6)
+    np.testing.assert_array_equal(steps.embed(["abc"], "first")[0], made[0])
+    with pytest.raises(loom.StateError):
+        steps.complete([3, 4])
+
+
+def test_a_model_that_learns_bytes_and_then_writes() -> None:
+    """From nothing to text: a few seconds of training, then whole words of what was read."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    alphabet = {f"<0x{byte:02X}>": byte for byte in range(256)}
+    tokenizer = Tokenizer(models.BPE(alphabet, [], byte_fallback=True))
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    text = "Süßes läuft. "
+    stream = np.frombuffer((text * 100).encode(), np.uint8).astype(np.int64)
+    steps = 32
+    windows = np.lib.stride_tricks.sliding_window_view(stream, steps + 1)[::3]
+    net = decoder(256, steps=steps, blocks=1)
+    before = LanguageModel(net, tokenizer, capacity=200)
+    first = loom.text.perplexity(before, text * 2)
+    config = loom.TrainingConfig(
+        epochs=4,
+        batch_size=16,
+        loss="cross_entropy",
+        optimizer="adam",
+        learning_rate=0.01,
+        verbose=False,
+        seed=1,
+    )
+    loom.train(net, (windows[:, :-1], windows[:, 1:]), config)
+    learned = loom.text.perplexity(before, text * 2)
+    assert learned < 1.5 < first / 20
+    assert before.encode("ä") == [0xC3, 0xA4]
+    pieces = list(before.generate("Süßes ", max_tokens=30, temperature=0))
+    assert "".join(pieces).startswith("läuft. Süßes läuft. Süße")
+    # Half a character is never told.
+    assert any(piece == "ß" for piece in pieces)
