@@ -75,7 +75,19 @@ MetricName: TypeAlias = Literal[
     "top_k_accuracy",
 ]
 OptimizerName: TypeAlias = Literal[
-    "adadelta", "adagrad", "adam", "adamax", "adamw", "lion", "nadam", "radam", "rmsprop", "sgd"
+    "adadelta",
+    "adafactor",
+    "adagrad",
+    "adam",
+    "adamax",
+    "adamw",
+    "lamb",
+    "lion",
+    "muon",
+    "nadam",
+    "radam",
+    "rmsprop",
+    "sgd",
 ]
 ScheduleName: TypeAlias = Literal[
     "constant",
