@@ -40,7 +40,7 @@ pub(in crate::train) fn meaning(
         false => target,
     };
     let value = match loss.function {
-        LossFunction::CrossEntropy { .. } if !absorbed => {
+        LossFunction::CrossEntropy { .. } | LossFunction::KullbackLeibler { .. } if !absorbed => {
             let op = Softmax { direction: Direction::Forward, outer, classes, inner, temperature: 1.0 };
             b.apply(op, &[output], "meaning", shape)
         }
