@@ -30,7 +30,7 @@ fn case(text: &str, step: u64) -> (Directions, Setting<f32>) {
         parts.retain(|part| part.rows == 1 || part.columns == part.stride);
     }
     let slots = optimizer.slots().len();
-    let frozen = vec![2176..2182];
+    let frozen = std::iter::once(2176..2182).collect();
     let op = Directions { update: Box::new(Update { frozen, ..Update::new(optimizer, LEN) }), parts };
     let positive: Vec<f32> = numbers::<f32>(4, LEN).iter().map(|x| x * x + 0.05).collect();
     let mut reads = vec![numbers(1, LEN), numbers(2, LEN)];

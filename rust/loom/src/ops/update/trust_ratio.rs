@@ -218,8 +218,8 @@ mod tests {
             serde_json::from_str(r#"{"type": "lamb", "weight_decay": 0.3}"#).expect("a rule");
         let update = Update {
             offsets: parts.iter().map(|part| part.start).collect(),
-            exempt: vec![9216..9250],
-            frozen: vec![9088..9089],
+            exempt: std::iter::once(9216..9250).collect(),
+            frozen: std::iter::once(9088..9089).collect(),
             ..update(&optimizer, len)
         };
         let positive: Vec<f32> = numbers::<f32>(4, len).iter().map(|x| moment * (x * x + 0.05)).collect();
