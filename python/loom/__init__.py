@@ -70,10 +70,12 @@ if TYPE_CHECKING:
     from loom.callbacks import ExponentialMovingAverage as ExponentialMovingAverage
     from loom.callbacks import History as History
     from loom.callbacks import LambdaCallback as LambdaCallback
+    from loom.callbacks import Lookahead as Lookahead
     from loom.callbacks import MLflowLogger as MLflowLogger
     from loom.callbacks import ModelCheckpoint as ModelCheckpoint
     from loom.callbacks import ReduceLROnPlateau as ReduceLROnPlateau
     from loom.callbacks import RunRecorder as RunRecorder
+    from loom.callbacks import StochasticWeightAveraging as StochasticWeightAveraging
     from loom.callbacks import StopTraining as StopTraining
     from loom.callbacks import TensorBoard as TensorBoard
     from loom.callbacks import TerminateOnNaN as TerminateOnNaN
@@ -121,13 +123,16 @@ if TYPE_CHECKING:
     from loom.network import Network as Network
     from loom.network import Sequential as Sequential
     from loom.network.session import Session as Session
+    from loom.optimizers import LAMB as LAMB
     from loom.optimizers import SGD as SGD
     from loom.optimizers import Adadelta as Adadelta
+    from loom.optimizers import Adafactor as Adafactor
     from loom.optimizers import Adagrad as Adagrad
     from loom.optimizers import Adam as Adam
     from loom.optimizers import Adamax as Adamax
     from loom.optimizers import AdamW as AdamW
     from loom.optimizers import Lion as Lion
+    from loom.optimizers import Muon as Muon
     from loom.optimizers import NAdam as NAdam
     from loom.optimizers import RAdam as RAdam
     from loom.optimizers import RMSprop as RMSprop

@@ -11,8 +11,8 @@ HOMES = {
         "loom.architecture": "Categories CellConfig LinkConfig NetworkConfig",
         "loom.callbacks": (
             "AimLogger CSVLogger Callback DeviationHistory EarlyStopping ExponentialMovingAverage History "
-            "LambdaCallback MLflowLogger ModelCheckpoint ReduceLROnPlateau RunRecorder StopTraining "
-            "TensorBoard TerminateOnNaN WandbLogger WeightHistograms"
+            "LambdaCallback Lookahead MLflowLogger ModelCheckpoint ReduceLROnPlateau RunRecorder "
+            "StochasticWeightAveraging StopTraining TensorBoard TerminateOnNaN WandbLogger WeightHistograms"
         ),
         "loom.card": "ModelCard",
         "loom.catalogue": "LayerKind NumericType dtypes layers",
@@ -42,7 +42,9 @@ HOMES = {
         "loom.models.torch": "from_torch to_torch",
         "loom.network": "Network Sequential",
         "loom.network.session": "Session",
-        "loom.optimizers": "Adadelta Adagrad Adam AdamW Adamax Lion NAdam RAdam RMSprop SGD",
+        "loom.optimizers": (
+            "Adadelta Adafactor Adagrad Adam AdamW Adamax LAMB Lion Muon NAdam RAdam RMSprop SGD"
+        ),
         "loom.rate_search": "RateSearch find_rate",
         "loom.reproduction": "Reproduction reproduce",
         "loom.runs": "read_run",

@@ -47,11 +47,15 @@ InitializerName: TypeAlias = Literal[
 LossName: TypeAlias = Literal[
     "binary_cross_entropy",
     "binary_focal",
+    "contrastive",
     "cross-entropy",
     "cross_entropy",
     "crossentropy",
+    "ctc",
+    "dice",
     "hinge",
     "huber",
+    "kl_divergence",
     "log_cosh",
     "mean_output",
     "mae",
@@ -60,6 +64,7 @@ LossName: TypeAlias = Literal[
     "poisson",
     "quantile",
     "squared_hinge",
+    "triplet",
 ]
 MetricName: TypeAlias = Literal[
     "accuracy",
@@ -75,7 +80,19 @@ MetricName: TypeAlias = Literal[
     "top_k_accuracy",
 ]
 OptimizerName: TypeAlias = Literal[
-    "adadelta", "adagrad", "adam", "adamax", "adamw", "lion", "nadam", "radam", "rmsprop", "sgd"
+    "adadelta",
+    "adafactor",
+    "adagrad",
+    "adam",
+    "adamax",
+    "adamw",
+    "lamb",
+    "lion",
+    "muon",
+    "nadam",
+    "radam",
+    "rmsprop",
+    "sgd",
 ]
 ScheduleName: TypeAlias = Literal[
     "constant",

@@ -18,13 +18,16 @@ from loom._typing import OptimizerName
 from loom.errors import ConfigError
 
 __all__ = [
+    "LAMB",
     "SGD",
     "Adadelta",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
     "Adamax",
     "Lion",
+    "Muon",
     "NAdam",
     "Optimizer",
     "OptimizerLike",
@@ -32,6 +35,10 @@ __all__ = [
     "RMSprop",
     "resolve",
 ]
+
+
+# Settings without an upper limit.
+_AMOUNTS = {"weight_decay", "decay_power", "clip_threshold", "least_scale"}
 
 
 class Optimizer(Tagged):
@@ -48,7 +55,7 @@ class Optimizer(Tagged):
             elif field.name == "epsilon":
                 checked = real(where, field.name, value, above=0.0)
             else:
-                below = None if field.name == "weight_decay" else 1.0
+                below = None if field.name in _AMOUNTS else 1.0
                 checked = real(where, field.name, value, least=0.0, below=below)
             object.__setattr__(self, field.name, checked)
 
@@ -286,12 +293,114 @@ class RAdam(Optimizer):
     decay_exempt: bool = False
 
 
+@FAMILY.register("lamb")
+@dataclass(frozen=True)
+class LAMB(Optimizer):
+    """LAMB (You et al. 2020): Adam whose steps are as long as each parameter's weights, for large batches.
+
+    With d = m / (sqrt(v) + epsilon) + weight_decay w, m and v bias-corrected, w -= lr |w| / |d| d, where the
+    norms are of a parameter: all of a weight, all of a bias. A parameter of zeros, or one with no direction,
+    moves by lr d. As in Optax, biases and gains go by their norms, too.
+
+    Args:
+        beta1: Decay of the gradient's average; from 0 to below 1.
+        beta2: Decay of the squared gradient's average; from 0 to below 1.
+        epsilon: Added to the root in the divisor; above zero.
+        weight_decay: Adds weight_decay w to the direction before its norm is taken.
+        decay_exempt: Leaves biases and norm gains out of the decay.
+
+    Examples:
+        >>> loom.TrainingConfig(optimizer=loom.optimizers.LAMB(weight_decay=0.01)).optimizer.epsilon
+        1e-06
+    """
+
+    _: KW_ONLY
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-6
+    weight_decay: float = 0.0
+    decay_exempt: bool = False
+
+
+@FAMILY.register("adafactor")
+@dataclass(frozen=True)
+class Adafactor(Optimizer):
+    """Adafactor (Shazeer and Stern 2018): second moments of a matrix from those of its rows and columns.
+
+    v is the mean of g^2 + epsilon, of which the n-th counts n^-decay_power; of a matrix only its means r
+    over columns and c over rows are kept, and v = r c / mean(r). d = g / sqrt(v), divided by its root mean
+    square over clip_threshold where that is above 1; w -= lr (s d + weight_decay w) with s the root mean
+    square of the parameter's weights, least_scale at least. So the rate is relative: 0.01 moves weights by
+    about a hundredth.
+
+    Every parameter with rows and columns is a matrix, however small; a convolution's kernel is that of its
+    outputs by all that each reads. This is what Optax computes with `min_dim_size_to_factor=2`, but for the
+    decay, which here goes by the rate, as in AdamW. There is no first moment. The means stand in one
+    moment as long as the weights, half of what Adam keeps.
+
+    Args:
+        decay_power: How fast old squares are forgotten; at least 0.
+        clip_threshold: The largest root mean square of d; 0 for any.
+        epsilon: Added to every square; above zero.
+        scale_by_weights: Whether s is as above, or 1.
+        least_scale: The least that s is; at least 0.
+        weight_decay: Share of each weight taken away, times the rate.
+        decay_exempt: Leaves biases and norm gains out of the decay.
+    """
+
+    _: KW_ONLY
+    decay_power: float = 0.8
+    clip_threshold: float = 1.0
+    epsilon: float = 1e-30
+    scale_by_weights: bool = True
+    least_scale: float = 1e-3
+    weight_decay: float = 0.0
+    decay_exempt: bool = False
+
+
+@FAMILY.register("muon")
+@dataclass(frozen=True)
+class Muon(Optimizer):
+    """Muon (Jordan 2024): for matrices momentum whose singular values are made about 1, AdamW for all else.
+
+    m = momentum m + (1 - momentum) g; five steps X = a X + (b X X^T + c (X X^T)^2) X with a = 3.4445,
+    b = -4.775, c = 2.0315 from X = m / (|m| + epsilon) give O, of which w -= lr (s O + weight_decay w).
+    With nesterov X begins at momentum m + (1 - momentum) g of the new m.
+
+    Matrices are all weights of products: of dense layers, attention, recurrent layers (all gates together),
+    every expert's, and a convolution's kernel as that of its outputs by all that each reads. Biases, gains,
+    embeddings and positions are moved by AdamW at the same rate. s = 0.2 sqrt(max(inputs, outputs)) makes
+    steps as large as AdamW's, so that its rates and decays suit (Liu et al. 2025); with match_adam off,
+    s = sqrt(max(1, outputs / inputs)) as Jordan has it, for rates of about 0.02.
+
+    Args:
+        momentum: Decay of the average of matrices; from 0 to below 1.
+        nesterov: Looks ahead.
+        match_adam: Scales the steps of matrices as said.
+        beta1: Decay of the average of all else; from 0 to below 1.
+        beta2: Decay of its squares; from 0 to below 1.
+        epsilon: Added to norms, and to the root in AdamW's divisor; above zero.
+        weight_decay: Share of each weight taken away, times the rate.
+        decay_exempt: Leaves biases and norm gains out of the decay.
+    """
+
+    _: KW_ONLY
+    momentum: float = 0.95
+    nesterov: bool = True
+    match_adam: bool = True
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.01
+    decay_exempt: bool = False
+
+
 def resolve(value: OptimizerLike | str) -> Optimizer:
     """Returns the optimizer that an `optimizer=` argument means.
 
     Args:
-        value: An optimizer, its name (sgd, adagrad, adadelta, adam, adamax, adamw, lion, nadam, radam,
-            rmsprop), or its JSON form.
+        value: An optimizer, its name (sgd, adafactor, adagrad, adadelta, adam, adamax, adamw, lamb, lion,
+            muon, nadam, radam, rmsprop), or its JSON form.
 
     Returns:
         The optimizer, with its defaults where only the name was given.

@@ -85,7 +85,8 @@ def test_frames_steps_and_second_runs_give_the_same_bits(gpu: str, work: str) ->
     assert runs[0][2] == runs[2][2]
 
 
-NAMED = [name for name in loom.losses.names() if name != "expr"]
+# What is computed in Python is tested by itself, and an expression has to be given.
+NAMED = [name for name in loom.losses.names() if name != "expr" and not loom.losses.is_own(name)]
 
 
 @pytest.mark.parametrize("loss", [*NAMED, loom.losses.Huber(0.3), loom.losses.Expr("abs(y - t)")], ids=str)

@@ -326,3 +326,16 @@ def test_what_takes_one_input_says_so() -> None:
     }.items():
         with pytest.raises(ConfigError, match=f"{what} takes a network with one input and one output"):
             call()
+
+
+def test_a_divergence_counts_rows_as_cross_entropy_does() -> None:
+    """Their gradients are the same ones, so that networks come out alike."""
+    x, y = samples()
+    shares = {**y, "kind": RNG.dirichlet(np.ones(3), ROWS)}
+    found = []
+    for loss in ("cross_entropy", "kl_divergence"):
+        net = towers()
+        loom.train(net, (x, shares), quiet(loss={"kind": loss, "age": "huber"}, metrics={}))
+        found.append(net.state_dict())
+    for name, expected in found[0].items():
+        np.testing.assert_allclose(found[1][name], expected, rtol=1e-10, atol=1e-12, err_msg=name)

@@ -123,6 +123,14 @@ _NAMES = {
     "smoothl1loss": "Huber huber",
     "smooth_l1": "huber",
     "logcosh": "log_cosh",
+    "kl": "kl_divergence",
+    "kldiv": "kl_divergence",
+    "kl_div": "kl_divergence",
+    "kldivloss": "kl_divergence",
+    "kldivergence": "kl_divergence",
+    "diceloss": "Dice dice",
+    "ctcloss": "CTC ctc",
+    "tripletmarginloss": "Triplet triplet",
     "bceloss": "binary_cross_entropy",
     "bcewithlogitsloss": "binary_cross_entropy",
     "bce": "binary_cross_entropy",
@@ -413,9 +421,13 @@ _LOSSES = frozenset(
     {
         "binary_cross_entropy",
         "binary_focal",
+        "contrastive",
         "cross_entropy",
+        "ctc",
+        "dice",
         "hinge",
         "huber",
+        "kl_divergence",
         "log_cosh",
         "mae",
         "mse",
@@ -423,6 +435,7 @@ _LOSSES = frozenset(
         "poisson",
         "quantile",
         "squared_hinge",
+        "triplet",
     }
 )
 

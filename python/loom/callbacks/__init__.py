@@ -8,6 +8,7 @@ from loom.callbacks.deviation_history import DeviationHistory
 from loom.callbacks.early_stopping import EarlyStopping
 from loom.callbacks.functions import LambdaCallback
 from loom.callbacks.history import History
+from loom.callbacks.lookahead import Lookahead
 from loom.callbacks.mlflow_logger import MLflowLogger
 from loom.callbacks.moving_average import ExponentialMovingAverage
 from loom.callbacks.reduce_on_plateau import ReduceLROnPlateau
@@ -16,6 +17,7 @@ from loom.callbacks.running import CallbackList
 from loom.callbacks.tensor_board import TensorBoard
 from loom.callbacks.terminate_on_nan import TerminateOnNaN
 from loom.callbacks.wandb_logger import WandbLogger
+from loom.callbacks.weight_averaging import StochasticWeightAveraging
 from loom.callbacks.weight_histograms import WeightHistogram, WeightHistograms
 
 __all__ = [
@@ -29,10 +31,12 @@ __all__ = [
     "History",
     "LambdaCallback",
     "Logs",
+    "Lookahead",
     "MLflowLogger",
     "ModelCheckpoint",
     "ReduceLROnPlateau",
     "RunRecorder",
+    "StochasticWeightAveraging",
     "StopTraining",
     "TensorBoard",
     "TerminateOnNaN",

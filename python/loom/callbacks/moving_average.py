@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._settings.checks import flag, real, whole
+from loom.callbacks._averaging import lasting
 from loom.callbacks.base import Callback, Logs
 
 __all__ = ["ExponentialMovingAverage"]
@@ -84,12 +85,12 @@ class ExponentialMovingAverage(Callback):
             return
         factor = min(self.decay, self._taken / (self._taken + 1))
         self._taken += 1
-        for name, values in self.network.state_dict().items():
+        for name, values in lasting(self.network, self.network.state_dict()).items():
             if name in self.weights and self.weights[name].shape == values.shape:
                 average = self.weights[name]
                 average += (1 - factor) * (values - average)
             else:
-                self.weights[name] = np.array(values)
+                self.weights[name] = values
 
     def on_test_begin(self, logs: Logs | None = None) -> None:
         """Gives the network the average to be measured."""

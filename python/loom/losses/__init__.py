@@ -1,7 +1,8 @@
 """Losses, by name or, where they have a parameter, as a small object.
 
-The names: mse, mae, huber, log_cosh, quantile, poisson, cross_entropy, nll, binary_cross_entropy,
-binary_focal, hinge, squared_hinge. `cross_entropy` takes logits and `nll` probabilities; both take class
+The names: mse, mae, huber, log_cosh, quantile, poisson, cross_entropy, nll, kl_divergence,
+binary_cross_entropy, binary_focal, hinge, squared_hinge, and, computed on the CPU whatever the device, dice,
+triplet, contrastive and ctc. `cross_entropy` takes logits and `nll` probabilities; both take class
 indices, one-hot rows or soft rows. `binary_cross_entropy` and `binary_focal` take logits and targets from 0
 to 1, the two hinges scores and targets of -1 and 1, `poisson` logarithms of rates and counts.
 
@@ -29,12 +30,20 @@ from loom._typing import ArrayLike, LossName, Precision, RealArray
 from loom.convert import as_numpy, as_real_array
 from loom.data import as_target
 from loom.errors import ConfigError, DataError, LoomError, ShapeError
+from loom.losses.computed import ComputedLoss
+from loom.losses.contrast import Contrastive, Triplet
+from loom.losses.ctc import CTC, padded_labels
+from loom.losses.dice import Dice
 from loom.losses.own import Loss, LossFunction, OwnLoss
 
 __all__ = [
     "AUTO",
+    "CTC",
     "BinaryFocal",
     "ClassWeight",
+    "ComputedLoss",
+    "Contrastive",
+    "Dice",
     "Expr",
     "Huber",
     "Loss",
@@ -42,6 +51,7 @@ __all__ = [
     "LossLike",
     "OwnLoss",
     "Quantile",
+    "Triplet",
     "binary_cross_entropy",
     "binary_focal",
     "class_count",
@@ -52,12 +62,14 @@ __all__ = [
     "huber",
     "is_classification",
     "is_own",
+    "kl_divergence",
     "log_cosh",
     "mae",
     "mse",
     "name_of",
     "names",
     "nll",
+    "padded_labels",
     "poisson",
     "quantile",
     "resolve",
@@ -84,6 +96,7 @@ FAMILY: NamedFamily[Loss] = NamedFamily(
         "poisson",
         "cross_entropy",
         "nll",
+        "kl_divergence",
         "binary_cross_entropy",
         "hinge",
         "squared_hinge",
@@ -91,6 +104,12 @@ FAMILY: NamedFamily[Loss] = NamedFamily(
     ),
     aliases={"crossentropy": "cross_entropy", "cross-entropy": "cross_entropy"},
 )
+
+
+FAMILY.register("dice")(Dice)
+FAMILY.register("triplet")(Triplet)
+FAMILY.register("contrastive")(Contrastive)
+FAMILY.register("ctc")(CTC)
 
 
 @FAMILY.register("huber")
@@ -314,6 +333,35 @@ def nll(
         InvalidValueError: An output is negative; a class index or setting is out of range.
     """
     return value_and_gradient("nll", output, target, weight, label_smoothing, class_weight)
+
+
+def kl_divergence(
+    output: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None
+) -> tuple[float, RealArray]:
+    """How far distributions are from those of logits (Kullback and Leibler 1951), and its gradient.
+
+    sum t (log t - log softmax(o)) over the classes, the mean over rows and positions; what t has no share
+    of costs nothing. The gradient is cross-entropy's: the two differ by the targets' own entropy, so that
+    this one is 0 where the network says what it should.
+
+    Args:
+        output: (rows, ..., classes) logits; images are (rows, classes, height, width).
+        target: Distributions shaped like the output.
+        weight: (rows,) how much each row counts.
+
+    Returns:
+        The loss, and its gradient with respect to the output.
+
+    Raises:
+        ShapeError: Output and target do not fit together.
+        InvalidValueError: A target is not from 0 to 1.
+
+    Examples:
+        >>> loss, gradient = loom.losses.kl_divergence(np.zeros((1, 2)), [[0.5, 0.5]])
+        >>> abs(round(loss, 6)), gradient.tolist()
+        (0.0, [[0.0, 0.0]])
+    """
+    return value_and_gradient("kl_divergence", output, target, weight)
 
 
 def mse(output: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None) -> tuple[float, RealArray]:

@@ -7,7 +7,7 @@ import itertools
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,14 +43,32 @@ class OwnLoss(Loss):
 
     kind: str  # type: ignore[misc] # each has a name of its own
 
+    function: LossFunction
+    name: str
+    classes: bool | None
+    number: int
+    # Whether targets that are class indices may be any whole numbers.
+    labelled: ClassVar[bool] = False
+    # Held as long as this one is.
+    _variants: dict[bool, OwnLoss]
+
     def __init__(self, function: LossFunction, *, classes: bool | None = None) -> None:
-        self.function = function
-        self.classes = classes
-        self.kind = self.name = str(getattr(function, "__name__", type(function).__name__))
-        _check_signature(self.name, function)
-        self.number = next(_numbers)
-        # Held as long as this one is.
-        self._variants: dict[bool, OwnLoss] = {}
+        self.kind = str(getattr(function, "__name__", type(function).__name__))
+        _check_signature(self.kind, function)
+        self._enter(self.kind, function, classes)
+
+    def _enter(self, name: str, function: LossFunction, classes: bool | None) -> None:
+        """Makes it known to the engine by a number."""
+        made = {
+            "function": function,
+            "name": name,
+            "classes": classes,
+            "number": next(_numbers),
+            "_variants": {},
+        }
+        for key, value in made.items():
+            # Those that loom has are frozen.
+            object.__setattr__(self, key, value)
         _KEPT[self.number] = self
 
     def __repr__(self) -> str:

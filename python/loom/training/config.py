@@ -38,12 +38,13 @@ class TrainingConfig(Plain):
             may be smaller. Data that comes in batches keeps its own.
         learning_rate: The step size, before the schedule. Where None it is 1e-3, and
             `TweenConfig.base_rate` in learning by targets; see `rate`.
-        optimizer: An optimizer, or the name of one: sgd, adagrad, adadelta, adam,
-            adamax, adamw, lion, nadam, radam, rmsprop. In learning by targets, that of the
-            `TweenConfig` counts.
+        optimizer: An optimizer, or the name of one: sgd, adafactor, adagrad, adadelta,
+            adam, adamax, adamw, lamb, lion, muon, nadam, radam, rmsprop. In learning by targets, that of
+            the `TweenConfig` counts.
         schedule: How the learning rate changes from step to step.
         loss: A loss, or the name of one: mse, mae, huber, log_cosh, quantile, poisson,
-            cross_entropy, nll, binary_cross_entropy, binary_focal, hinge, squared_hinge.
+            cross_entropy, nll, kl_divergence, binary_cross_entropy, binary_focal, hinge,
+            squared_hinge, dice, triplet, contrastive, ctc.
             "auto" looks at the first targets: whole-number class labels under an
             output wider than one mean cross_entropy, anything else mse. Progress says which was chosen;
             receipts, run folders and files hold its name. A run in a folder is known before its data is

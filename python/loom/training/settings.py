@@ -51,7 +51,7 @@ def engine_config(
     if isinstance(config.loss, losses.Expr):
         own = {"expression": config.loss.expression}
     elif isinstance(config.loss, losses.OwnLoss):
-        own = {"provided": config.loss.number}
+        own = {"labelled" if config.loss.labelled else "provided": config.loss.number}
     if own is not None:
         # What targets are like.
         config = replace(config, loss="nll" if losses.is_classification(config.loss) else "mse")

@@ -111,6 +111,9 @@ impl Layer for Softmax {
             LossFunction::CrossEntropy { .. } | LossFunction::NegativeLogLikelihood => {
                 Some(LossFunction::CrossEntropy { temperature: self.temperature })
             }
+            LossFunction::KullbackLeibler { .. } => {
+                Some(LossFunction::KullbackLeibler { temperature: self.temperature })
+            }
             _ => None,
         }
     }

@@ -13,6 +13,7 @@ mod constants;
 pub mod convolution;
 pub mod custom;
 pub mod decode;
+mod directions;
 pub mod distance;
 mod draws;
 pub mod dropout;
@@ -69,6 +70,7 @@ pub use concat::{Concat, Slice};
 pub use convolution::Convolution;
 pub use custom::{Custom, CustomExtents, CustomOperation, CustomWgsl};
 pub use decode::Decode;
+pub use directions::Directions;
 pub use distance::Distance;
 pub use dropout::Dropout;
 pub use encode::Encode;
@@ -106,7 +108,7 @@ pub use softmax::Softmax;
 pub use step_weights::{PooledSteps, StepWeights};
 pub use sum::Sum;
 pub use target_propagation::{AbsoluteSums, MeanTarget, WeightProduct};
-pub use update::Update;
+pub use update::{TrustRatio, Update};
 
 use crate::Result;
 use crate::simd::Real;
@@ -224,6 +226,8 @@ operations! {
     ClipFactor: 2e-6,
     ScaleGradient: 2e-6,
     ClampGradient: 1e-6,
+    TrustRatio: 5e-6,
+    Directions: 2e-5,
     Update: 2e-6,
     Foresee: 0.0,
     Foresight: 0.0,

@@ -33,6 +33,8 @@ pub struct Builder {
     /// Where layers inside others leave what they read, what they made and its gradient while they lower theirs;
     /// `None` where nobody asks, as at the beginning.
     pub inner_gradients: Option<Vec<InnerGradient>>,
+    /// What the update of each store reads, where that is made before it.
+    pub update_operands: HashMap<usize, Vec<Value>>,
     /// Whether layers inside others leave what they read and make among the ports.
     pub looks_inside: bool,
     /// Whether layers leave the gradients of what they read there.
@@ -83,6 +85,7 @@ impl Builder {
             ports: Ports::default(),
             cells: None,
             inner_gradients: None,
+            update_operands: HashMap::new(),
             looks_inside: false,
             keeps_input_gradients: false,
         }
@@ -383,6 +386,21 @@ impl Builder {
         let results: Vec<Value> = results
             .into_iter()
             .map(|(label, shape)| self.temporary(label, shape, true, Kind::Real))
+            .collect();
+        self.push(op.into(), reads, results.clone(), Write::Set);
+        results
+    }
+
+    /// [`apply_list`](Self::apply_list) for results that have no batch axis.
+    pub fn apply_list_fixed(
+        &mut self,
+        op: impl Into<Op>,
+        reads: &[Value],
+        results: impl IntoIterator<Item = (&'static str, Shape)>,
+    ) -> Vec<Value> {
+        let results: Vec<Value> = results
+            .into_iter()
+            .map(|(label, shape)| self.temporary(label, shape, false, Kind::Real))
             .collect();
         self.push(op.into(), reads, results.clone(), Write::Set);
         results

@@ -4,7 +4,9 @@ use super::{DepthScale, TrainingConfig, Watching};
 use crate::layers::ParameterSpec;
 use crate::network::{Network, PlacedLayer};
 use crate::ops::update::Optimizer;
-use crate::ops::{ClampGradient, ClipFactor, Encode, ScaleGradient, SquaredSum, Update};
+use crate::ops::{
+    ClampGradient, ClipFactor, Directions, Encode, ScaleGradient, SquaredSum, TrustRatio, Update,
+};
 use crate::ops::{
     Foresee, Foresight, Op,
     foresee::{Foreseen, held},
@@ -132,7 +134,7 @@ pub(crate) fn lower_updates(network: &Network, b: &mut Builder, updates: &Update
         b.set_layer(Some(placed.path.clone()));
         b.set_phase(Phase::Update);
         let update = update_of(network, updates, (number, count), placed, store);
-        lower_store_update(b, store, update, watching, Some(number));
+        lower_store_update(network, b, store, update, watching, Some(number));
         if weights.is_packed() {
             // Later passes of this step read the version already.
             let is_last = repeat[0] + 1 == repeat[1];
@@ -195,7 +197,16 @@ pub(super) fn lower_look(
     moved: Vec<Moved>,
     watching: Option<&Watching<'_>>,
 ) -> Result<()> {
-    if network.device().is_host() || moved.iter().any(|(_, update, _)| update.repeat[1] > 1) {
+    if moved.iter().any(|(_, update, _)| update.repeat[1] > 1) {
+        return Ok(());
+    }
+    b.set_phase(Phase::Verdict);
+    for (store, update, _) in &moved {
+        network.registry.stores[*store].check_master()?;
+        let operands = lower_operands(network, b, *store, update);
+        b.update_operands.insert(*store, operands);
+    }
+    if network.device().is_host() {
         return Ok(());
     }
     let mut looks: Vec<Value> = Vec::new();
@@ -206,7 +217,8 @@ pub(super) fn lower_look(
         weights.check_master()?;
         let len = weights.len();
         let whole = Place::Master(ParameterRef { store, parameter: None });
-        let mut reads = vec![gradient(b, store, len), b.stored("master", Shape::from(len), whole)];
+        let mut reads = b.update_operands.get(&store).cloned().unwrap_or_default();
+        reads.push(b.stored("master", Shape::from(len), whole));
         for slot in 0..update.optimizer.slots().len() {
             reads.push(b.stored("moment", Shape::from(len), Place::Moment { store, slot }));
         }
@@ -257,8 +269,38 @@ fn check_encodes(network: &Network, placed: &PlacedLayer, store: usize, is_last:
     Ok(())
 }
 
+/// What the update of a store reads but for the memory of the measures: the gradient, and what its rule wants to
+/// know of whole parameters.
+fn lower_operands(network: &Network, b: &mut Builder, store: usize, update: &Update) -> Vec<Value> {
+    let len = update.len;
+    let gradient = gradient(b, store, len);
+    if !update.optimizer.goes_by_norms() && !update.optimizer.is_made_beside() {
+        return vec![gradient];
+    }
+    let whole = Place::Master(ParameterRef { store, parameter: None });
+    let mut reads = vec![gradient, b.stored("master", Shape::from(len), whole)];
+    let slots = update.optimizer.slots().len();
+    for slot in 0..slots {
+        reads.push(b.stored("moment", Shape::from(len), Place::Moment { store, slot }));
+    }
+    let parameters = network.registry.stores[store].parameters();
+    if update.optimizer.goes_by_norms() {
+        let parts = parameters.iter().map(|info| info.offset..info.offset + info.len()).collect();
+        let op = TrustRatio { update: Box::new(update.clone()), parts };
+        return vec![gradient, b.apply_fixed(op, &reads, "trust_ratio", Shape::from(parameters.len()))];
+    }
+    let op = Directions::new(update, parameters);
+    let scratch = Shape::from(op.scratch());
+    let made = std::iter::repeat_n(("made moment", Shape::from(len)), slots);
+    let results = std::iter::once(("direction", Shape::from(len))).chain(made).chain([("scratch", scratch)]);
+    let mut operands = b.apply_list_fixed(op, &reads, results);
+    operands.truncate(1 + slots);
+    operands
+}
+
 /// Lowers the update of one store, which belongs to `layer` if to any.
 pub(super) fn lower_store_update(
+    network: &Network,
     b: &mut Builder,
     store: usize,
     mut update: Update,
@@ -266,7 +308,9 @@ pub(super) fn lower_store_update(
     layer: Option<usize>,
 ) {
     let len = update.len;
-    let mut reads = vec![gradient(b, store, len)];
+    // A look ahead has needed them already.
+    let made = b.update_operands.remove(&store);
+    let mut reads = made.unwrap_or_else(|| lower_operands(network, b, store, &update));
     let whole = ParameterRef { store, parameter: None };
     let mut writes = vec![b.stored("master", Shape::from(len), Place::Master(whole))];
     for slot in 0..update.optimizer.slots().len() {

@@ -254,6 +254,12 @@ fn is_certain<T: Real>(registry: &mut Registry, run: &Run, values: &StepValues) 
     for (step, update, store) in updated(&program) {
         let access = Access::Exclusive(registry);
         let (gradient, factor) = bounds_of_step::<T>(cpu, &program, (step, update), run, &access)?;
+        let mut made = [0.0; 3];
+        if update.optimizer.is_made_beside() {
+            for (made, value) in made.iter_mut().zip(&step.reads[1..update.memory_operand()]) {
+                *made = largest(cpu, resolve::<T>(&program, *value, run, &access)?.elements::<T>());
+            }
+        }
         let weights = &registry.stores[store];
         let master =
             || -> Result<f64> { Ok(largest(cpu, bytemuck::cast_slice::<u8, T>(weights.float_bytes(None)?))) };
@@ -267,6 +273,10 @@ fn is_certain<T: Real>(registry: &mut Registry, run: &Run, values: &StepValues) 
                 }
                 Reach::of(master()?, moments)
             }
+        };
+        let before = match update.optimizer.is_made_beside() {
+            true => before.with_moments(made),
+            false => before,
         };
         let most = weights.most_packed();
         let mut after = update.reach::<T>(before, gradient, factor, values);
@@ -321,7 +331,7 @@ fn bounds_of_step<T: Real>(
                 .max(largest(cpu, &flat[fused.offset + inputs * outputs..]));
             (if made.is_nan() { f64::INFINITY } else { made.max(rest) }, 3)
         }
-        _ => (largest(cpu, elements(step.reads[0])?), 1),
+        _ => (largest(cpu, elements(step.reads[0])?), update.memory_operand()),
     };
     let factor = match &update.watched {
         Some(watch) => {

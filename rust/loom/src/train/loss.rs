@@ -28,7 +28,7 @@ impl LossConfig {
 
     /// Whether targets may be class indices.
     pub fn takes_classes(&self) -> bool {
-        self.0.is_over_classes()
+        self.0.is_over_classes() && !matches!(self.0, LossFunction::KullbackLeibler { .. })
     }
 
     fn from_json(value: &Value) -> Result<Self> {

@@ -103,7 +103,7 @@ fn losses(
         let mut op = loss_op(loss.0, &shape, false, weighing, &options, gradient)
             .map_err(|error| in_context(&format!("output \"{}\"", named.name), error))?;
         op.scaled = gradient && network.scales_loss();
-        let counted = if loss.takes_classes() { op.outer * op.inner } else { shape.len() };
+        let counted = if loss.0.is_over_classes() { op.outer * op.inner } else { shape.len() };
         let factor = weight * total as f64 / counted as f64;
         Ok(OutputOp { op, place, shape, factor })
     };

@@ -22,6 +22,8 @@ pub enum OwnLossConfig {
     Expression(String),
     /// What [`provide_losses`]' function makes of this number.
     Provided(u64),
+    /// The same, with class targets that are any whole numbers: they say what is alike, or where labels end.
+    Labelled(u64),
 }
 
 /// A loss that an embedding program computes.
@@ -88,7 +90,7 @@ impl OwnLossConfig {
     pub(super) fn validate(&self) -> Result<()> {
         match self {
             Self::Expression(text) => Expression::parse(text, &NAMES).map(drop),
-            Self::Provided(_) => Ok(()),
+            Self::Provided(_) | Self::Labelled(_) => Ok(()),
         }
     }
 
@@ -111,7 +113,7 @@ impl OwnLossConfig {
                 });
                 Ok(Lowered { row_losses, output_gradient, op })
             }
-            Self::Provided(number) => {
+            Self::Provided(number) | Self::Labelled(number) => {
                 let provider = PROVIDER.get().ok_or_else(|| {
                     Error::Value(format!("nobody provides losses by number, and the loss is number {number}"))
                 })?;

@@ -5,7 +5,7 @@ use super::metrics::ClassAxis;
 use super::plan::top_layer;
 use super::tween::feedback;
 use super::weighing::Weighing;
-use super::{Examples, OnNonFinite, Targets, TrainingConfig, outputs, watch};
+use super::{Examples, OnNonFinite, OwnLossConfig, Targets, TrainingConfig, outputs, watch};
 use crate::layers::class_extents;
 use crate::network::{Measures, Network};
 use crate::ops::loss::validate_targets;
@@ -100,6 +100,9 @@ pub fn check_examples(network: &Network, config: &TrainingConfig, examples: &Exa
     let absorbed = network.absorb_loss(&config.loss.0);
     let op = loss_op(absorbed.unwrap_or(config.loss.0), output, classes, Weighing::None, &options, false)?;
     match (&examples.target, classes) {
+        (Targets::Classes { .. }, true) if matches!(config.own_loss, Some(OwnLossConfig::Labelled(_))) => {
+            Ok(())
+        }
         (Targets::Classes { labels, .. }, true) => validate_targets::<f32>(&op, &[], &[], labels),
         (Targets::Real(view), _) if finite => match view.elements() {
             Elements::Float32(targets) => validate_targets::<f32>(&op, &[], targets, &[]),

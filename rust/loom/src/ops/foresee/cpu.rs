@@ -33,17 +33,23 @@ fn update_is_wrong<T: Real>(
     args: &Args<'_>,
 ) -> Result<Option<Wrong>> {
     let slots = update.optimizer.slots().len();
+    // Gradient, and what else there is before the master.
+    let first = update.memory_operand();
+    let memory = first + 1 + slots;
     if let Some(watched) = &update.watched {
-        let decision = watched.decide(args.read::<T>(2 + slots));
+        let decision = watched.decide(args.read::<T>(memory));
         if decision.action != Action::Apply || decision.factor.is_none() {
             return Ok(None);
         }
     }
-    let mut copies: Vec<Vec<T>> = (0..=slots).map(|number| args.read::<T>(1 + number).to_vec()).collect();
+    let mut copies: Vec<Vec<T>> = (0..=slots).map(|number| args.read::<T>(first + number).to_vec()).collect();
     let mut tried = Args::new(args.cpu, args.rows, args.values);
     tried.set_read(0, args.read::<T>(0));
+    for number in 1..first {
+        tried.set_read(number, args.read::<T>(number));
+    }
     if update.watched.is_some() {
-        tried.set_read(1, args.read::<T>(2 + slots));
+        tried.set_read(first, args.read::<T>(memory));
     }
     for (number, copy) in copies.iter_mut().enumerate() {
         tried.set_write(number, copy);

@@ -47,13 +47,16 @@ fn record_update(
 ) -> Result<()> {
     let slots = update.optimizer.slots().len();
     let gradient = recorder.read(0)?;
-    let stored: Vec<Operand> = (0..=slots).map(|slot| recorder.read(1 + slot)).collect::<Result<_>>()?;
+    let first = update.memory_operand();
+    // Where moments are made beside, those that are held are nothing to look at.
+    let read = if update.optimizer.is_made_beside() { 0 } else { slots };
+    let stored: Vec<Operand> = (0..=read).map(|slot| recorder.read(first + slot)).collect::<Result<_>>()?;
     let words: Vec<u32> =
         held.iter().flat_map(|held| [held.first as u32, held.end as u32, held.most.to_bits()]).collect();
     let parameters = recorder.table(if words.is_empty() { &[0, 0, 0] } else { &words })?;
     let mut kernel = StoreKernel::new("foresee", update, recorder, Bind::Read)?;
     let (mut decide, mut rate) = (String::new(), "1.0".to_string());
-    let memory = update.watched.map(|_| recorder.read(2 + slots)).transpose()?;
+    let memory = update.watched.map(|_| recorder.read(first + 1 + slots)).transpose()?;
     if let Some(watched) = &update.watched {
         decide = format!("if measures[{}] != 1.0 {{ return; }}\n", MeasureMemory::header(Header::Action));
         rate = format!("measures[{}]", MeasureMemory::header(Header::RateFactor));

@@ -11,8 +11,8 @@ use std::fmt;
 /// What a step is about to write, checked before it is written.
 #[derive(Clone, Debug)]
 pub enum Foreseen {
-    /// The update of a store, which reads what [`Update`] reads, then what it changes: gradient, master and
-    /// moments, and the memory of the measures last where it is watched.
+    /// The update of a store, which reads what [`Update`] reads, then what it changes: gradient or directions with
+    /// what comes along, master and moments, and the memory of the measures last where it is watched.
     Update(Box<Update>, Vec<HeldParameter>),
     /// A running average: reads the value and what it is to change.
     Average(RunningAverage),
@@ -136,8 +136,11 @@ mod tests {
         let op = Update { frozen: std::iter::once(3..5).collect(), ..Update::new(optimizer.clone(), 192) };
         let slots = optimizer.slots().len();
         let small: Vec<f32> = numbers::<f32>(4, 192).into_iter().map(|x| x * x + 0.05).collect();
-        let mut reads = vec![numbers::<f32>(1, 192), numbers::<f32>(2, 192)];
-        reads.resize(2 + slots, small);
+        let mut reads = vec![numbers::<f32>(1, 192)];
+        // One ratio, or the moments that were made.
+        reads.resize(op.memory_operand(), small.clone());
+        reads.push(numbers::<f32>(2, 192));
+        reads.resize(op.memory_operand() + 1 + slots, small);
         let reads: Vec<&[f32]> = reads.iter().map(Vec::as_slice).collect();
         let mut setting = Setting::new(1, &reads, &[1]);
         setting.writes = vec![Data::Real(vec![0.0])];
@@ -150,7 +153,12 @@ mod tests {
         for optimizer in Optimizer::ALL {
             let (op, calm) = updates(optimizer, 65519.0);
             assert_eq!(wrong(&op, &calm), None, "{op}");
+            let master = match &op.what {
+                Foreseen::Update(update, _) => update.memory_operand(),
+                _ => 1,
+            };
             let with = |operand: usize, place: usize, value: f32| {
+                let operand = if operand == 1 { master } else { operand };
                 let mut setting = calm.clone();
                 if let Data::Real(elements) = &mut setting.reads[operand] {
                     elements[place] = value;
@@ -164,7 +172,13 @@ mod tests {
             // What does not move, and what is nobody's.
             assert_eq!(with(1, 3, f32::NAN), None, "{op}");
             assert_eq!(with(0, 100, f32::NAN), None, "{op}");
-            if optimizer.slots().contains(&"square") {
+            if optimizer.is_made_beside() {
+                let mut made = calm.clone();
+                if let Data::Real(elements) = &mut made.reads[1] {
+                    elements[0] = f32::INFINITY;
+                }
+                assert_eq!(wrong(&op, &made), Some(Wrong::Moment), "{op}");
+            } else if optimizer.slots().contains(&"square") {
                 assert_eq!(with(0, 0, 1e25), Some(Wrong::Moment), "{op}");
             }
         }

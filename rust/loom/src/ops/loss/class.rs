@@ -56,7 +56,11 @@ impl<T: Real> Kernel<T> for ClassRows<'_, T> {
                 total += match op.function {
                     LossFunction::CrossEntropy { temperature } => {
                         let factor = T::from_f64(1.0 / temperature);
-                        block.positions::<V, _>(CrossEntropy { factor })
+                        block.positions::<V, _>(CrossEntropy { factor, divergence: false })
+                    }
+                    LossFunction::KullbackLeibler { temperature } => {
+                        let factor = T::from_f64(1.0 / temperature);
+                        block.positions::<V, _>(CrossEntropy { factor, divergence: true })
                     }
                     _ => block.positions::<V, _>(Likelihood),
                 };
@@ -125,10 +129,11 @@ impl<T: Real> Block<'_, T> {
     }
 }
 
-/// `-sum t log softmax(o factor)`.
+/// `-sum t log softmax(o factor)`, or that less the entropy of t.
 #[derive(Clone, Copy)]
 struct CrossEntropy<T> {
     factor: T,
+    divergence: bool,
 }
 
 impl<T: Real> ClassFunction<T> for CrossEntropy<T> {
@@ -179,7 +184,8 @@ impl<T: Real> ClassFunction<T> for CrossEntropy<T> {
             let target = block.target(axis, step);
             let log = (load::<V>(&output[axis.part(step)]) - largest) * factor;
             // An infinite logarithm of what is not asked for costs nothing.
-            axis.add(&mut losses, step, V::select(target.eq(zero), zero, target * (log_sum - log)));
+            let apart = if self.divergence { log_sum - log + target.ln() } else { log_sum - log };
+            axis.add(&mut losses, step, V::select(target.eq(zero), zero, target * apart));
             axis.add(&mut weights, step, target);
         }
         let share = axis.total(weights) / sum;

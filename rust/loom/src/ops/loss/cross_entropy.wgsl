@@ -23,7 +23,7 @@
                 let t = wanted(axis, c, i);
                 let logit = (output[i] - largest) * FACTOR;
                 // An infinite logarithm of what is not asked for costs nothing.
-                loss += select(t * (log_sum - logit), 0.0, t == 0.0);
+                loss += select(t * (log_sum - logit#{ENTROPY}), 0.0, t == 0.0);
                 #{GRADIENT}
             }
         }

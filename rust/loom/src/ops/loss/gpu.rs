@@ -110,7 +110,7 @@ impl Loss {
         let position_lanes = segment::lanes(self.positions(), THREADS / lanes);
         let mut join = segment::join("row_sum", "f32", lanes * position_lanes, "a + b");
         let (text, gradient, factor) = match self.function {
-            LossFunction::CrossEntropy { temperature } => {
+            LossFunction::CrossEntropy { temperature } | LossFunction::KullbackLeibler { temperature } => {
                 join += &segment::join("class_largest", "f32", lanes, "max(a, b)");
                 join += &segment::join("class_sums", "vec2<f32>", lanes, "a + b");
                 let gradient = "gradient[i] = (exp(logit) * share - t) * (scale * FACTOR);";
@@ -132,6 +132,8 @@ impl Loss {
             wanted += "\n    t *= class_weights[class_index];";
         }
         wanted += "\n    return t;";
+        let divergence = matches!(self.function, LossFunction::KullbackLeibler { .. });
+        let text = text.replace("#{ENTROPY}", if divergence { " + log(t)" } else { "" });
         let shader = Shader::new(label, include_str!("classes.wgsl"))
             .constant("OUTER", self.outer)
             .constant("CLASSES", self.classes)

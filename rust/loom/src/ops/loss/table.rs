@@ -121,6 +121,7 @@ macro_rules! losses {
             pub(super) fn target_range(self) -> RangeInclusive<f64> {
                 match self {
                     $($(LossFunction::$name { .. } => $targets,)?)*
+                    LossFunction::KullbackLeibler { .. } => 0.0..=1.0,
                     _ => f64::MIN..=f64::MAX,
                 }
             }
@@ -283,6 +284,13 @@ losses! {
     classes {
         /// `-sum t log softmax(o / temperature)` over the class axis; o are logits.
         CrossEntropy "cross_entropy" [or "crossentropy", "cross-entropy"] (
+            /// Divides the logits: that of a softmax layer which the loss has absorbed.
+            temperature = 1.0
+        )
+
+        /// `sum t (log t - log softmax(o / temperature))` over the class axis, by how much distributions t are away
+        /// from those of the logits o: cross-entropy less what it cannot go below.
+        KullbackLeibler "kl_divergence" (
             /// Divides the logits: that of a softmax layer which the loss has absorbed.
             temperature = 1.0
         )

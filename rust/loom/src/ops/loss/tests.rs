@@ -102,6 +102,10 @@ impl<T: Real> Example<T> {
                             LossFunction::CrossEntropy { temperature } => {
                                 t * (sum(temperature) - o / temperature)
                             }
+                            LossFunction::KullbackLeibler { .. } if t == 0.0 => 0.0,
+                            LossFunction::KullbackLeibler { temperature } => {
+                                t * (sum(temperature) - o / temperature + t.ln())
+                            }
                             LossFunction::NegativeLogLikelihood => -t * o.max(1e-12).ln(),
                             LossFunction::MeanSquaredError => (o - t).powi(2),
                             LossFunction::MeanAbsoluteError => (o - t).abs(),
@@ -140,6 +144,7 @@ pub(super) fn example<T: Real>(op: Loss, rows: usize, seed: u64) -> Example<T> {
     let len = rows * op.elements();
     let (output, targets) = match op.function {
         LossFunction::NegativeLogLikelihood => (positive(seed, len), positive(seed + 1, len)),
+        LossFunction::KullbackLeibler { .. } => (numbers(seed, len), positive(seed + 1, len)),
         LossFunction::BinaryCrossEntropy
         | LossFunction::BinaryFocal { .. }
         | LossFunction::Poisson
@@ -160,6 +165,7 @@ fn functions() -> impl Strategy<Value = LossFunction> {
     let plain = (0..LossFunction::ALL.len()).prop_map(|number| LossFunction::ALL[number]);
     prop_oneof![
         1 => (0.5..3.0).prop_map(|temperature| LossFunction::CrossEntropy { temperature }),
+        1 => (0.5..3.0).prop_map(|temperature| LossFunction::KullbackLeibler { temperature }),
         1 => (0.2..2.0).prop_map(|delta| LossFunction::Huber { delta }),
         1 => (0.1..0.9).prop_map(|quantile| LossFunction::Quantile { quantile }),
         1 => (0.2..4.0).prop_map(|gamma| LossFunction::BinaryFocal { gamma }),
@@ -176,7 +182,8 @@ pub(super) fn losses(classes: std::ops::Range<usize>, inner: usize) -> impl Stra
         let (class_targets, label_smoothing, class_weights, weighted) = options;
         let mut op = loss(function, outer, classes, inner);
         (op.weighted, op.by_step) = (weighted > 0, weighted > 1);
-        if op.is_over_classes() {
+        // A divergence takes distributions as they are.
+        if op.is_over_classes() && !matches!(function, LossFunction::KullbackLeibler { .. }) {
             op.class_targets = class_targets;
             op.label_smoothing = label_smoothing;
             op.class_weight = class_weights.then(|| positive(31, classes));
@@ -274,7 +281,10 @@ fn large_batches_are_cut_into_tasks() {
 fn values_and_gradients_are_those_of_pytorch() -> Result<(), Box<dyn std::error::Error>> {
     let golden: serde_json::Value =
         serde_json::from_str(include_str!("../../../../../tests/golden/losses.json"))?;
+    let divergences: serde_json::Value =
+        serde_json::from_str(include_str!("../../../../../tests/golden/divergences.json"))?;
     let cases = golden["cases"].as_array().ok_or("no cases")?;
+    let cases: Vec<_> = cases.iter().chain(divergences["cases"].as_array().ok_or("no cases")?).collect();
     assert!(cases.len() > 100);
     let mut seen = Vec::new();
     for case in cases {
@@ -286,7 +296,9 @@ fn values_and_gradients_are_those_of_pytorch() -> Result<(), Box<dyn std::error:
         let number = |key: &str| case.get(key).and_then(serde_json::Value::as_f64);
         let mut function = LossFunction::named(case["function"].as_str().ok_or(name)?)?;
         seen.push(function.name());
-        if let LossFunction::CrossEntropy { temperature } = &mut function {
+        if let LossFunction::CrossEntropy { temperature } | LossFunction::KullbackLeibler { temperature } =
+            &mut function
+        {
             *temperature = number("temperature").ok_or(name)?;
         }
         if let Some(setting) = function.setting() {

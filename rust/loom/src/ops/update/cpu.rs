@@ -28,8 +28,7 @@ impl RuleVisitor for Scalars<'_> {
 impl Update {
     /// The numbers of this step, rounded once.
     pub(super) fn scalars<T: Real>(&self, factor: f64, values: &StepValues, decays: bool) -> [T; SCALARS] {
-        let [number, updates] = self.repeat.map(u64::from);
-        let steps = ((values.optimizer_step - 1) * updates + number + 1) as f64;
+        let steps = self.number(values);
         let step = Step {
             rate: self.rate.unwrap_or(values.rate) * (self.rate_factor * factor),
             decay: if decays { self.optimizer.weight_decay() } else { 0.0 },
@@ -132,6 +131,10 @@ const ARRAYS: usize = 8;
 /// piece.
 pub(in crate::ops) struct Slots<'a, T> {
     arrays: [&'a mut [T]; ARRAYS],
+    /// What each parameter's rate is multiplied by, where the rule goes by norms.
+    ratios: &'a [T],
+    /// The moments as they are to become, where that is known already.
+    made: [&'a [T]; MOMENTS],
     /// What becomes of them; nothing to decide where nobody watches.
     decision: Option<Decision>,
 }
@@ -152,7 +155,14 @@ impl<'a, T: Real> Slots<'a, T> {
             }
         }
         let decision = update.watched.map(|watched| watched.decide(args.read::<T>(memory)));
-        Self { arrays, decision }
+        let ratios = if update.optimizer.goes_by_norms() { args.read::<T>(1) } else { &[] };
+        let mut made: [&[T]; MOMENTS] = Default::default();
+        if update.optimizer.is_made_beside() {
+            for (slot, made) in made.iter_mut().enumerate().take(moments) {
+                *made = args.read::<T>(1 + slot);
+            }
+        }
+        Self { arrays, ratios, made, decision }
     }
 
     /// The next `len` elements of each; nothing of an array that is not there.
@@ -209,8 +219,10 @@ impl Update {
         let mut start = range.start;
         while start < range.end {
             let (end, decays, moves) = self.stretch(start, range.end);
-            let scalars = self.scalars::<T>(factor.unwrap_or(0.0), values, decays);
+            let ratio = self.ratio_at(start, slots.ratios);
+            let scalars = self.scalars::<T>(factor.unwrap_or(0.0) * ratio, values, decays);
             let before = start - range.start;
+            let made = slots.made;
             cpu.pool().for_each_chunks(slots.next(end - start), chunk, |task, mut arrays| {
                 match action {
                     Action::Hold => return,
@@ -223,6 +235,10 @@ impl Update {
                 let first = before + task * chunk;
                 let [w, a, b, c, ..] = arrays;
                 let mut moments = [a, b, c];
+                for (moment, made) in moments.iter_mut().zip(made).filter(|(_, made)| !made.is_empty()) {
+                    let start = range.start + first;
+                    moment.copy_from_slice(&made[start..start + moment.len()]);
+                }
                 gradient(first..first + w.len(), &mut |g| {
                     let moments = moments.each_mut().map(|moment| &mut **moment);
                     let optimizer = &self.optimizer;
@@ -237,9 +253,16 @@ impl Update {
     /// whether it moves.
     fn stretch(&self, start: usize, end: usize) -> (usize, bool, bool) {
         let bounds = self.exempt.iter().chain(&self.frozen).flat_map(|part| [part.start, part.end]);
-        let next = bounds.filter(|bound| *bound > start).fold(end, usize::min);
+        let parameters = self.offsets.iter().copied().filter(|_| self.optimizer.goes_by_norms());
+        let next = bounds.chain(parameters).filter(|bound| *bound > start).fold(end, usize::min);
         let is_in = |parts: &[Range<usize>]| parts.iter().any(|part| part.contains(&start));
         (next, !is_in(&self.exempt), !is_in(&self.frozen))
+    }
+
+    /// What the rate of the parameter at `start` is multiplied by.
+    fn ratio_at<T: Real>(&self, start: usize, ratios: &[T]) -> f64 {
+        let parameter = self.offsets.partition_point(|offset| *offset <= start).saturating_sub(1);
+        ratios.get(parameter).map_or(1.0, |ratio| ratio.to_f64())
     }
 
     /// Updates elements `range` of the store, which `slots` are at, from its flat gradient.
@@ -259,7 +282,7 @@ impl Update {
 impl Operation for Update {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
         let gradient = args.read::<T>(0);
-        let mut slots = Slots::of(self, args, 1);
+        let mut slots = Slots::of(self, args, self.memory_operand());
         self.run_plain(args.cpu, args.values, 0..self.len, &mut slots, gradient);
         Ok(())
     }

@@ -18,7 +18,7 @@ impl Update {
     /// The rule as text: `Rule`, `Moments`, and the functions `rule_of(rate, updates) -> Rule` and
     /// `apply_rule(rule, decays, w, g, &moments) -> w`, the moments in the order of
     /// [`Optimizer::slots`].
-    fn wgsl_rule(&self) -> String {
+    pub(in crate::ops) fn wgsl_rule(&self) -> String {
         let text = Template::new(include_str!("rule.wgsl"))
             .float("RATE_FACTOR", self.rate_factor)
             .float("DECAY", self.optimizer.weight_decay())
@@ -68,13 +68,28 @@ impl RuleVisitor for Text {
         let (w, moments) = rule.update(scalars, w, g, MOMENT_NAMES.map(|name| formula.argument(name)));
         let [a, b, c] = moments;
         let (body, made) = formula.render(&[w, a, b, c]);
+        let direction_of = if R::BY_NORMS { direction_text(rule) } else { String::new() };
         scalars_of
+            + &direction_of
             + &format!(
                 "fn update_of(scalars: Scalars, w: f32, g: f32, a: f32, b: f32, c: f32) -> Made {{\n{body}    return \
                  Made({});\n}}\n",
                 made.join(", ")
             )
     }
+}
+
+/// The function `direction_of`, whose arguments are those of `update_of`.
+fn direction_text<R: Rule>(rule: R) -> String {
+    let formula = Formula::default();
+    let [w, g] = ["w", "g"].map(|name| formula.argument(name));
+    let scalars = ["scalars.a", "scalars.b", "scalars.c", "scalars.d"].map(|name| formula.argument(name));
+    let direction = rule.direction(scalars, w, g, MOMENT_NAMES.map(|name| formula.argument(name)));
+    let (body, made) = formula.render(&[direction]);
+    format!(
+        "fn direction_of(scalars: Scalars, w: f32, g: f32, a: f32, b: f32, c: f32) -> f32 {{\n{body}    return {};\n}}\n",
+        made[0]
+    )
 }
 
 /// What the measures' decision adds to the kernel.
@@ -95,7 +110,7 @@ impl Update {
         let Some(watched) = self.watched else { return Ok(Watch { rate: "1.0".into(), ..Watch::default() }) };
         let header = MeasureMemory::header;
         let mut watch = Watch {
-            memory: Some(recorder.read(1)?),
+            memory: Some(recorder.read(self.memory_operand())?),
             rate: format!("measures[{}]", header(Header::RateFactor)),
             ..Watch::default()
         };
@@ -135,6 +150,10 @@ pub(in crate::ops) struct StoreKernel {
     /// Whether the master and the moments are written.
     bind: fn(Operand) -> Bind,
     masks: Vec<(&'static str, Operand)>,
+    /// Where parameters start, and what their rates are multiplied by, where the rule goes by norms.
+    ratios: Option<[Operand; 2]>,
+    /// The moments as they are to become, where that is known already.
+    made: Vec<Operand>,
 }
 
 impl StoreKernel {
@@ -154,14 +173,34 @@ impl StoreKernel {
             .map(|(name, mask)| Ok((name, recorder.table(&mask)?)))
             .collect::<Result<_>>()?;
         let slots = &MOMENT_NAMES[..update.optimizer.slots().len()];
-        let load: String = slots.iter().map(|name| format!("moments.{name} = moment_{name}[i];\n")).collect();
+        let beside = update.optimizer.is_made_beside();
+        let made = match beside {
+            true => (0..slots.len()).map(|slot| recorder.read(1 + slot)).collect::<Result<_>>()?,
+            false => Vec::new(),
+        };
+        let held = if beside { "made" } else { "moment" };
+        let load: String = slots.iter().map(|name| format!("moments.{name} = {held}_{name}[i];\n")).collect();
         let shader = Shader::new(format!("{label}.{}", update.optimizer.name()), include_str!("update.wgsl"))
             .section("RULE", update.wgsl_rule())
             .section("LOAD", load)
             .section("BASE_RATE", update.rate.map_or("now.rate".into(), |rate| format!("{:?}f", rate as f32)))
             .constant("UPDATE", update.repeat[0])
             .constant("UPDATES", update.repeat[1]);
-        let mut kernel = Self { shader, bind, masks };
+        let ratios = match update.optimizer.goes_by_norms() {
+            true => {
+                let starts: Vec<u32> = update.offsets.iter().map(|offset| *offset as u32).collect();
+                Some([recorder.table(&starts)?, recorder.read(1)?])
+            }
+            false => None,
+        };
+        let shader = match &ratios {
+            Some(_) => shader
+                .section("RATIOS", include_str!("ratio_of.wgsl"))
+                .section("RATIO", " * ratio_of(constants.start + 4u * i)")
+                .constant("STARTS", update.offsets.len()),
+            None => shader.section("RATIOS", "").section("RATIO", ""),
+        };
+        let mut kernel = Self { shader, bind, masks, ratios, made };
         let exempt =
             kernel.mask("exempt").map_or(String::new(), |bits| format!("decays = {bits} == vec4<u32>();"));
         kernel.shader = kernel.shader.section("EXEMPT", exempt);
@@ -195,6 +234,13 @@ impl StoreKernel {
             for (name, operand) in names.into_iter().zip(stored) {
                 shader = shader.bind(name, "array<vec4<f32>>", (self.bind)(operand.slice(first, count)?));
             }
+            for (name, made) in MOMENT_NAMES.into_iter().zip(&self.made) {
+                shader = shader.read(&format!("made_{name}"), "vec4<f32>", made.slice(first, count)?);
+            }
+            if let Some([starts, ratios]) = &self.ratios {
+                shader = shader.read("starts", "u32", starts.clone()).read("ratios", "f32", ratios.clone());
+                shader = shader.number("start", first);
+            }
             for (name, mask) in &self.masks {
                 shader = shader.read(name, "u32", mask.slice(first / MASKED, count.div_ceil(MASKED))?);
             }
@@ -217,7 +263,12 @@ impl GpuOperation for Update {
         }
         if let Some(frozen) = kernel.mask("frozen") {
             // Everything is put back where the weight is frozen.
-            load = format!("let stays = {frozen} != vec4<u32>();\nlet before = moments;");
+            load = format!("let stays = {frozen} != vec4<u32>();\nvar before = moments;");
+            if self.optimizer.is_made_beside() {
+                for name in &MOMENT_NAMES[..slots] {
+                    load += &format!("\nbefore.{name} = moment_{name}[i];");
+                }
+            }
             finish = "master[i] = select(made, master[i], stays);".into();
             for name in &MOMENT_NAMES[..slots] {
                 finish += &format!("\nmoment_{name}[i] = select(moments.{name}, before.{name}, stays);");
@@ -247,7 +298,7 @@ impl GpuOperation for Update {
 #[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::super::Optimizer;
-    use super::super::tests::{golden, gradient, initial, update, with_moments};
+    use super::super::tests::{beside, gradient, initial, rules, update, with_moments};
     use super::*;
     use crate::gpu::testing::{check, compare, gpu, run_after, run_within};
     use crate::ops::Op;
@@ -269,14 +320,15 @@ mod tests {
             setting.writes.push(Data::Real(moment));
         }
         (setting.values.rate, setting.values.optimizer_step) = (0.01, step);
+        setting.reads.extend(beside(op, &setting));
         setting
     }
 
     #[test]
     fn every_rule_and_option() {
-        for case in golden().cases {
+        for optimizer in rules() {
             for (len, step) in [(1, 1), (37, 4), (2050, 1000)] {
-                let op = Update { rate_factor: 0.5, ..update(&case.optimizer, len) };
+                let op = Update { rate_factor: 0.5, ..update(&optimizer, len) };
                 check(op.clone(), &setting(&op, step));
                 let exempt = vec![0..1, 3..30, 32..33];
                 let op = Update { exempt, ..op };

@@ -5,14 +5,17 @@ mod cpu;
 mod gpu;
 mod reach;
 mod table;
+mod trust_ratio;
 
 pub(super) use cpu::Slots;
 pub(super) use gpu::StoreKernel;
 pub(crate) use reach::{Reach, largest};
 pub use table::Optimizer;
+pub use trust_ratio::TrustRatio;
 #[cfg(test)]
 mod tests;
 
+use super::StepValues;
 use super::measure::{Action, Header, LayerFigure, MeasureMemory};
 use crate::simd::Real;
 use std::fmt;
@@ -21,7 +24,9 @@ use std::ops::Range;
 /// Updates one store: reads its flat gradient, changes the flat master and the
 /// optimizer's moments in place.
 ///
-/// Where it is `watched`, it reads the memory of the measures after that, which says what is to be done
+/// Where its rule goes by norms, it reads what a [`TrustRatio`] has made after the gradient: what each
+/// parameter's rate is multiplied by. Where directions are made beside it, it reads what
+/// [`Directions`](super::Directions) has made in place of the gradient: directions and new moments. Where it is `watched`, it reads the memory of the measures after that, which says what is to be done
 /// and how fast; and where it keeps copies, it writes those of the master and of each moment but a
 /// velocity, after the moments.
 #[derive(Clone, Debug)]
@@ -98,6 +103,18 @@ impl Update {
             frozen: Vec::new(),
             watched: None,
         }
+    }
+
+    /// The operand that is the memory of the measures, where it is watched.
+    pub(crate) fn memory_operand(&self) -> usize {
+        let made = if self.optimizer.is_made_beside() { self.optimizer.slots().len() } else { 0 };
+        1 + usize::from(self.optimizer.goes_by_norms()) + made
+    }
+
+    /// Which update of its moments this is, from 1.
+    pub(crate) fn number(&self, values: &StepValues) -> f64 {
+        let [number, updates] = self.repeat.map(u64::from);
+        ((values.optimizer_step - 1) * updates + number + 1) as f64
     }
 
     /// Whether copies are kept.

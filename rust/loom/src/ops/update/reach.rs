@@ -40,6 +40,11 @@ impl Reach {
         Self { master, ..self }
     }
 
+    /// With moments that have been looked through.
+    pub(crate) fn with_moments(self, moments: [f64; 3]) -> Self {
+        Self { moments, ..self }
+    }
+
     /// Whether nothing is near infinity in a precision, and no weight beyond `most`.
     pub(crate) fn is_within(&self, precision: Precision, most: f64) -> bool {
         let limit = limit(precision);
@@ -73,6 +78,20 @@ impl Update {
             | Optimizer::AdamW { beta1, beta2, epsilon, .. } => {
                 let settings = [1.0 - beta1, beta2, 1.0 - beta2, epsilon].map(round);
                 adam(before, gradient, settings, scalars, &self.optimizer, &context)
+            }
+            Optimizer::Lamb { beta1, beta2, epsilon, .. } => {
+                let settings = [1.0 - beta1, beta2, 1.0 - beta2, epsilon].map(round);
+                let [rate, mean_scale, root_scale, decay] = scalars;
+                let adams = [mean_scale, root_scale, 1.0, 0.0];
+                let (step, moments, ratio, root_scale) =
+                    adam(before, gradient, settings, adams, &Optimizer::default(), &context);
+                // No step is longer than all weights of its parameter together, but for those whose norm is
+                // nothing; and no norm of a direction that is anything is less than this.
+                let norm = (self.len as f64).sqrt() * before.master * 1.01;
+                let least = if T::PRECISION == Precision::Float64 { 1e-163 } else { 1e-24 };
+                context.peak.set(context.peak.get().max(norm * norm).max(rate.abs() * norm / least));
+                let change = rate.abs() * norm.max(step + decay.abs() * before.master);
+                (change, moments, ratio, root_scale)
             }
             _ => {
                 let of = |most: f64| Bounds::between(-most, most, &context);
@@ -199,7 +218,7 @@ impl<T: Real> Kernel<T> for Largest<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{golden, update};
+    use super::super::tests::{beside, rules, update};
     use super::*;
     use crate::ops::testing::{Data, Setting, numbers};
     use crate::simd::Cpu;
@@ -232,7 +251,7 @@ mod tests {
     #[test]
     fn bounds_hold() -> crate::Result<()> {
         let cpu = Cpu::global()?;
-        let mut optimizers: Vec<Optimizer> = golden().cases.into_iter().map(|case| case.optimizer).collect();
+        let mut optimizers = rules();
         optimizers.push(Optimizer::Velocity { momentum: 0.9 });
         for optimizer in optimizers {
             for (rate, size) in [(1e-3, 1.0), (1e-2, 1e-20), (10.0, 1e3), (1e-3, 1e12), (1e30, 1e15)] {
@@ -249,6 +268,7 @@ mod tests {
                     (setting.values.rate, setting.values.optimizer_step) = (rate, step + 1);
                     reach = op.reach::<f32>(reach, plain(&gradient), 1.0, &setting.values);
                     setting.reads = vec![Data::Real(gradient)];
+                    setting.reads.extend(beside(&op, &setting));
                     setting.writes = setting.run_on(&op, cpu)?;
                     let bounds = [reach.master, reach.moments[0], reach.moments[1], reach.moments[2]];
                     let certain = reach.is_within(Precision::Float32, f64::INFINITY);

@@ -25,6 +25,11 @@ pub(in crate::ops) struct Step<'a, A> {
 pub(in crate::ops) trait Rule: Copy + Send + Sync {
     /// How many moments it has under some settings; code is made for these numbers alone.
     const COUNTS: &[usize];
+    /// Whether each parameter's rate is multiplied by the norm of its weights over that of its directions.
+    const BY_NORMS: bool;
+    /// Whether directions and new moments are made beside the update, which then takes its directions for gradients
+    /// and leaves the moments that it is given.
+    const MADE_BESIDE: bool;
 
     /// Numbers of a step that the update is written in; they are rounded once.
     fn scalars<A: Arithmetic>(self, step: &Step<'_, A>) -> [A; SCALARS];
@@ -39,6 +44,9 @@ pub(in crate::ops) trait Rule: Copy + Send + Sync {
         g: A,
         moments: [A; MOMENTS],
     ) -> (A, [A; MOMENTS]);
+
+    /// What a rule by norms takes off the weight, times the rate; of other rules nothing.
+    fn direction<A: Arithmetic>(self, scalars: [A; SCALARS], w: A, g: A, moments: [A; MOMENTS]) -> A;
 }
 
 /// Code that is to be compiled once for each rule.
@@ -94,7 +102,9 @@ macro_rules! optimizers {
             $(refuses: $refused:expr => $message:literal,)?
             slots: $counts:expr => $slots:expr,
             scalars: |$step:ident| [$($scalar:expr),+],
-            update: |$scalars:pat_param, $w:ident, $g:ident, $moments:pat_param| $update:expr $(,)?
+            update: |$scalars:pat_param, $w:ident, $g:ident, $moments:pat_param| $update:expr,
+            $(direction: $direction:expr,)?
+            $(beside: $beside:literal,)?
         }
     )*) => {
         /// An update rule with its settings; the learning rate comes from the schedule.
@@ -209,6 +219,8 @@ macro_rules! optimizers {
             #[allow(unused_variables, reason = "not every formula looks at every setting")]
             impl Rule for rows::$name {
                 const COUNTS: &[usize] = &$counts;
+                const BY_NORMS: bool = [$(is_given!($direction),)? false][0];
+                const MADE_BESIDE: bool = [$($beside,)? false][0];
 
                 #[inline(always)]
                 fn scalars<A: Arithmetic>(self, $step: &Step<'_, A>) -> [A; SCALARS] {
@@ -227,8 +239,27 @@ macro_rules! optimizers {
                     let Self { $($setting),* } = self;
                     $update
                 }
+
+                #[inline(always)]
+                fn direction<A: Arithmetic>(
+                    self,
+                    $scalars: [A; SCALARS],
+                    $w: A,
+                    $g: A,
+                    $moments: [A; MOMENTS],
+                ) -> A {
+                    let Self { $($setting),* } = self;
+                    [$($direction,)? $w][0]
+                }
             }
         )*
+    };
+}
+
+/// True, of whatever is given.
+macro_rules! is_given {
+    ($given:expr) => {
+        true
     };
 }
 
@@ -539,6 +570,88 @@ optimizers! {
             (w - step_size * mean * factor, [mean, square, c])
         },
     }
+
+    /// Adam whose steps are as long as each parameter's weights, times the rate (You et al. 2020).
+    Lamb "lamb" {
+        settings: {
+            /// Decay of the mean.
+            beta1: share = 0.9,
+            /// Decay of the mean of squares.
+            beta2: share = 0.999,
+            /// Added to the root in the denominator.
+            epsilon: amount = 1e-6,
+            /// Times the weight, added to Adam's step before its norm is taken.
+            weight_decay: amount = 0.0,
+            /// Whether biases and gains of norms are left out of weight decay.
+            decay_exempt: flag = false,
+        },
+        slots: [2] => &["mean", "square"],
+        scalars: |step| [
+            step.rate,
+            step.rate.constant(1.0) / (step.seen)(beta1),
+            root_scale(step, beta2),
+            step.decay
+        ],
+        update: |[rate, mean_scale, root_scale, decay], w, g, [mean, square, c]| {
+            let (ratio, [mean, square]) = adam([beta1, beta2, epsilon], root_scale, g, [mean, square]);
+            (w - rate * decay.mul_add(w, mean_scale * ratio), [mean, square, c])
+        },
+        direction: {
+            let _ = (rate, c);
+            let (ratio, _) = adam([beta1, beta2, epsilon], root_scale, g, [mean, square]);
+            decay.mul_add(w, mean_scale * ratio)
+        },
+    }
+
+    /// Second moments of matrices as the product of those of rows and columns (Shazeer and Stern 2018).
+    Adafactor "adafactor" {
+        settings: {
+            /// The n-th square counts n to the power of minus this in their mean.
+            decay_power: amount = 0.8,
+            /// The largest root mean square of a parameter's directions before they are scaled; 0 for any.
+            clip_threshold: amount = 1.0,
+            /// Added to every square.
+            epsilon: amount = 1e-30,
+            /// Whether directions are scaled by the root mean square of their parameter's weights.
+            scale_by_weights: flag = true,
+            /// The least that they are scaled by then.
+            least_scale: amount = 1e-3,
+            /// Times rate and weight, taken off the weight.
+            weight_decay: amount = 0.0,
+            /// Whether biases and gains of norms are left out of weight decay.
+            decay_exempt: flag = false,
+        },
+        slots: [1] => &["square"],
+        scalars: |step| [step.rate, (step.rate * step.decay).one_minus()],
+        update: |[rate, shrink, ..], w, direction, moments| (w * shrink - rate * direction, moments),
+        beside: true,
+    }
+
+    /// Momentum whose singular values are made about 1 for matrices (Jordan 2024), AdamW for all else.
+    Muon "muon" {
+        settings: {
+            /// Decay of the mean of matrices.
+            momentum: share = 0.95,
+            /// Whether the step looks ahead.
+            nesterov: flag = true,
+            /// Whether matrices' steps are made about as large as AdamW's (Liu et al. 2025).
+            match_adam: flag = true,
+            /// Decay of the mean of all else.
+            beta1: share = 0.9,
+            /// Decay of the mean of squares.
+            beta2: share = 0.999,
+            /// Added to norms of matrices, and to the root in the denominator of all else.
+            epsilon: amount = 1e-8,
+            /// Times rate and weight, taken off the weight.
+            weight_decay: amount = 0.01,
+            /// Whether biases and gains of norms are left out of weight decay.
+            decay_exempt: flag = false,
+        },
+        slots: [2] => &["mean", "square"],
+        scalars: |step| [step.rate, (step.rate * step.decay).one_minus()],
+        update: |[rate, shrink, ..], w, direction, moments| (w * shrink - rate * direction, moments),
+        beside: true,
+    }
 }
 
 /// Below this epsilon what is too small for a normal number is no longer lost beside it.
@@ -612,6 +725,30 @@ impl Optimizer {
     /// How strongly weights decay; 0 for a rule without decay.
     pub(in crate::ops) fn weight_decay(&self) -> f64 {
         self.setting("weight_decay").unwrap_or(0.0)
+    }
+
+    /// Whether each parameter's rate goes by its norm, which [`TrustRatio`](crate::ops::TrustRatio) tells.
+    pub(crate) fn goes_by_norms(&self) -> bool {
+        struct ByNorms;
+        impl RuleVisitor for ByNorms {
+            type Output = bool;
+            fn visit<R: Rule>(self, _: R) -> bool {
+                R::BY_NORMS
+            }
+        }
+        self.visit(ByNorms)
+    }
+
+    /// Whether [`Directions`](crate::ops::Directions) are made beside its update.
+    pub(crate) fn is_made_beside(&self) -> bool {
+        struct Beside;
+        impl RuleVisitor for Beside {
+            type Output = bool;
+            fn visit<R: Rule>(self, _: R) -> bool {
+                R::MADE_BESIDE
+            }
+        }
+        self.visit(Beside)
     }
 
     /// Whether biases and gains of norms are left out of weight decay.

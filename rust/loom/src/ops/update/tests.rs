@@ -1,6 +1,7 @@
 //! The update rules against PyTorch, and against themselves on other machines.
 
-use super::{Optimizer, Update};
+use super::{Optimizer, TrustRatio, Update};
+use crate::ops::testing::{Data, Setting};
 use crate::ops::{Args, Operation, StepValues};
 use crate::random::{Stream, Use};
 use crate::simd::{Cpu, Isa, Real};
@@ -26,6 +27,25 @@ pub(super) fn golden() -> Golden {
     serde_json::from_str(include_str!("../../../../../tests/golden/optimizers.json")).unwrap()
 }
 
+/// Every rule that stands alone, with its options, and those by norms.
+pub(super) fn rules() -> Vec<Optimizer> {
+    let by_norms = ["{\"type\": \"lamb\"}", "{\"type\": \"lamb\", \"weight_decay\": 0.3, \"epsilon\": 1e-8}"];
+    let by_norms = by_norms.map(|text| serde_json::from_str(text).unwrap());
+    golden().cases.into_iter().map(|case| case.optimizer).chain(by_norms).collect()
+}
+
+/// What the update of a store of one parameter reads after the gradient, of this many numbers.
+pub(super) fn beside(op: &Update, setting: &Setting<f32>) -> Vec<Data<f32>> {
+    if !op.optimizer.goes_by_norms() {
+        return Vec::new();
+    }
+    let mut reads = vec![setting.reads[0].clone()];
+    reads.extend(setting.writes.iter().cloned());
+    let parts = std::iter::once(0..op.len).collect();
+    let of = Setting { reads, writes: vec![Data::Real(vec![0.0])], ..setting.clone() };
+    of.run_on(&TrustRatio { update: Box::new(op.clone()), parts }, Cpu::global().unwrap()).unwrap()
+}
+
 /// A store under training: master and moments.
 #[derive(Clone, Debug, PartialEq)]
 struct State<T> {
@@ -40,8 +60,12 @@ impl<T: Real> State<T> {
     }
 
     fn update(&mut self, cpu: &Cpu, op: &Update, gradient: &[T], values: &StepValues) {
+        let ratios = vec![T::from_f64(0.5); op.offsets.len()];
         let mut args = Args::new(cpu, 1, values);
         args.set_read(0, gradient);
+        if op.optimizer.goes_by_norms() {
+            args.set_read(1, &ratios);
+        }
         args.set_write(0, &mut self.master);
         for (slot, moment) in self.moments.iter_mut().enumerate() {
             args.set_write(slot + 1, moment);
@@ -76,7 +100,9 @@ fn compare<T: Real>(tolerance: f64) {
     let cpu = Cpu::with_threads(Isa::best(), 1).unwrap();
     let Golden { checkpoints, cases } = golden();
     assert!(cases.len() >= 6 + 8 + 16);
-    for known in Optimizer::ALL.iter().filter(|known| known.name() != "velocity") {
+    // Rules that look at whole parameters have golden trainings, by Optax.
+    let alone = |known: &&Optimizer| !known.goes_by_norms() && !known.is_made_beside();
+    for known in Optimizer::ALL.iter().filter(alone).filter(|known| known.name() != "velocity") {
         assert!(cases.iter().any(|case| case.optimizer.name() == known.name()), "{known:?}");
     }
     for case in cases {
@@ -139,13 +165,13 @@ fn trained<T: Real>(cpu: &Cpu, op: &Update) -> State<T> {
 
 fn same_everywhere<T: Real>() {
     let reference = Cpu::with_threads(Isa::portable(), 1).unwrap();
-    for case in golden().cases {
+    for optimizer in rules() {
         for len in [1, 15, 16, 37, 40_000] {
             // A long store only for one rule of each number of moments.
-            if len > 100 && case.optimizer != with_moments(case.optimizer.slots().len()) {
+            if len > 100 && optimizer != with_moments(optimizer.slots().len()) {
                 continue;
             }
-            let op = update(&case.optimizer, len);
+            let op = update(&optimizer, len);
             let expected = trained::<T>(&reference, &op).bits();
             for isa in Isa::available() {
                 for threads in [1, 3] {
@@ -178,10 +204,10 @@ fn the_same_bits_everywhere() {
 fn exempt_parts_do_not_decay() {
     let cpu = Cpu::with_threads(Isa::best(), 2).unwrap();
     let (len, exempt) = (50, vec![0..3, 20..41]);
-    for case in golden().cases {
-        let whole = trained::<f64>(&cpu, &update(&case.optimizer, len));
-        let free = trained::<f64>(&cpu, &update(&without_decay(&case.optimizer), len));
-        let mixed = trained::<f64>(&cpu, &Update { exempt: exempt.clone(), ..update(&case.optimizer, len) });
+    for optimizer in rules() {
+        let whole = trained::<f64>(&cpu, &update(&optimizer, len));
+        let free = trained::<f64>(&cpu, &update(&without_decay(&optimizer), len));
+        let mixed = trained::<f64>(&cpu, &Update { exempt: exempt.clone(), ..update(&optimizer, len) });
         let pairs = std::iter::once((&mixed.master, &whole.master, &free.master)).chain(
             mixed
                 .moments
@@ -193,7 +219,7 @@ fn exempt_parts_do_not_decay() {
         for (mixed, whole, free) in pairs {
             for index in 0..len {
                 let expected = if exempt.iter().any(|part| part.contains(&index)) { free } else { whole };
-                assert_eq!(mixed[index], expected[index], "{:?}, element {index}", case.optimizer);
+                assert_eq!(mixed[index], expected[index], "{optimizer:?}, element {index}");
             }
         }
     }
@@ -204,17 +230,17 @@ fn exempt_parts_do_not_decay() {
 fn frozen_parts_stay() {
     let cpu = Cpu::with_threads(Isa::best(), 2).unwrap();
     let (len, frozen) = (50, vec![0..3, 20..41]);
-    for case in golden().cases {
+    for optimizer in rules() {
         let exempt = vec![2..25, 45..46];
-        let op = Update { frozen: frozen.clone(), exempt: exempt.clone(), ..update(&case.optimizer, len) };
+        let op = Update { frozen: frozen.clone(), exempt: exempt.clone(), ..update(&optimizer, len) };
         let mixed = trained::<f64>(&cpu, &op);
-        let decaying = trained::<f64>(&cpu, &Update { exempt, ..update(&case.optimizer, len) });
+        let decaying = trained::<f64>(&cpu, &Update { exempt, ..update(&optimizer, len) });
         let mut start = vec![0.0; len];
         Stream::new(1, 0, 0, Use::Initialize).fill_normal(0, &mut start);
         for index in 0..len {
             let is_frozen = frozen.iter().any(|part| part.contains(&index));
             let expected = if is_frozen { start[index] } else { decaying.master[index] };
-            assert_eq!(mixed.master[index], expected, "{:?}, element {index}", case.optimizer);
+            assert_eq!(mixed.master[index], expected, "{optimizer:?}, element {index}");
             assert!(!is_frozen || mixed.moments.iter().all(|moment| moment[index] == 0.0));
         }
     }

@@ -2,6 +2,7 @@
 // lies beyond the last weight in its unit of four is nobody's.
 
 #{RULE}
+#{RATIOS}
 
 #{FUNCTIONS}
 
@@ -12,7 +13,7 @@ fn main(i: u32) {
     #{DECIDE}
     let now = steps[constants.step];
     let updates = (now.optimizer_step - control.skipped - 1u) * UPDATES + UPDATE + 1u;
-    let rule = rule_of(#{BASE_RATE} * (#{RATE}), updates);
+    let rule = rule_of(#{BASE_RATE} * (#{RATE})#{RATIO}, updates);
     var decays = vec4<bool>(true);
     #{EXEMPT}
     var moments: Moments;

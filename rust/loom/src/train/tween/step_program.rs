@@ -40,7 +40,7 @@ pub(in crate::train) fn meaning(
         false => target,
     };
     let value = match loss.function {
-        LossFunction::CrossEntropy { .. } if !absorbed => {
+        LossFunction::CrossEntropy { .. } | LossFunction::KullbackLeibler { .. } if !absorbed => {
             let op = Softmax { direction: Direction::Forward, outer, classes, inner, temperature: 1.0 };
             b.apply(op, &[output], "meaning", shape)
         }
@@ -218,7 +218,7 @@ fn feedback_updates(lowering: &Lowering<'_>, number: u32) -> Vec<(usize, Update,
 fn lower_feedback_updates(lowering: &Lowering<'_>, b: &mut Builder, watching: &Watching<'_>, number: u32) {
     for (store, update, layer) in feedback_updates(lowering, number) {
         b.set_layer(Some(lowering.placed[layer].path.clone()));
-        lower_store_update(b, store, update, Some(watching), None);
+        lower_store_update(lowering.network, b, store, update, Some(watching), None);
     }
     b.set_layer(None);
 }

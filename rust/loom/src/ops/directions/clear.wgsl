@@ -1,0 +1,7 @@
+// Zeros.
+
+fn main(i: u32) {
+    if i < constants.elements {
+        values[i] = 0.0;
+    }
+}
