@@ -28,6 +28,7 @@ import loom
 from loom import nn
 from loom.command_line import main
 from loom.serving import LanguageSettings, create_language_app
+from loom.serving.turns import Turns
 from loom.text import ChatTemplate, LanguageModel, Vocabulary
 from text_models import CHAT, SETTINGS, as_gguf, byte_level, decoder, write_folder
 
@@ -575,6 +576,30 @@ def test_ctrl_c_ends_an_answer_and_not_the_chat(
         assert "no chat template" in said(["chat", str(folder)], capsys, 1)
     finally:
         (folder / "kept.json").rename(folder / "tokenizer_config.json")
+
+
+def test_answers_take_turns() -> None:
+    """A short answer does not wait for the end of a long one, whose prompt is long, too."""
+    talks, turns = model(), Turns(2)
+    long = talks.generate([7] * 150, max_tokens=40, temperature=0, ignore_end=True)
+    short = talks.generate("a", max_tokens=4, temperature=0, ignore_end=True)
+    seen: list[int] = []
+
+    async def write(generation: Any) -> None:
+        async with turns.place(time.monotonic() + 60):
+            async for _ in turns.pieces(generation, time.monotonic() + 60):
+                pass
+        seen.append(len(long.tokens))
+
+    async def both() -> None:
+        await asyncio.gather(write(long), write(short))
+
+    asyncio.run(both())
+    turns.close()
+    # A turn each: three pieces of the prompt, and then tokens.
+    assert seen[0] < 6
+    assert seen[1] == 40
+    assert (turns.running, turns.waiting) == (0, 0)
 
 
 def test_threads_of_a_server_s_model_do_not_mix(alone: LanguageModel) -> None:

@@ -112,10 +112,19 @@ def test_a_text_that_stands_twice_counts_once() -> None:
     assert tokenizer.get_vocab_size() == 401
 
 
+def test_tokens_of_phi_3_take_the_spaces_behind_them() -> None:
+    metadata = as_gguf(sentence_pieces()) | {"general.architecture": "phi3"}
+    phi, other = (read_metadata(held).tokenizer for held in (metadata, as_gguf(sentence_pieces())))
+    wanted = ["<s>", "<|user|>", "<s>", "▁", "<0x0A>"]
+    assert phi.encode("<|user|>\n <s>\n").ids == [phi.token_to_id(token) for token in wanted]
+    assert other.encode("<|user|>\n").ids[-1] == other.token_to_id("<0x0A>")
+
+
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"model": "no_vocab"}, loom.ConfigError, "no vocabulary"),
     ({"model": "t5"}, loom.ConfigError, 'kind "t5".*read are: llama, gpt2'),
-    ({"pre": "own"}, loom.ConfigError, 'cut as by "own".*known: llama-bpe'),
+    ({"pre": "own"}, loom.ConfigError, 'cut as by "own".*known: default'),
+    ({"pre": None}, loom.ConfigError, "does not say how its text is cut"),
     ({"tokens": []}, loom.SerializationError, "no tokens"),
     ({"tokens": 3}, loom.SerializationError, "tokens is no list"),
     ({"tokens": [1, 2]}, loom.SerializationError, "something else than str"),

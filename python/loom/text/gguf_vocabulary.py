@@ -164,9 +164,11 @@ class _Held:
     def cut(self) -> Any:  # noqa: ANN401 - a Cut
         """Returns how text is cut before bytes are merged."""
         name = self.get("pre")
-        if name in (None, "default"):
-            # As the oldest byte-level files mean it.
-            name = "gpt-2"
+        if name is None:
+            raise ConfigError(
+                "the GGUF file does not say how its text is cut into words (tokenizer.ggml.pre), as those of "
+                "old converters: convert the model anew"
+            )
         if name not in CUTS:
             raise ConfigError(
                 f'the GGUF file\'s text is cut as by "{name}" (tokenizer.ggml.pre); known: {", ".join(CUTS)}'
@@ -191,7 +193,10 @@ class _Held:
         of_users = [place for place, kind in enumerate(self.kinds) if kind == _OF_USERS]
         names = {place: token for token, place in self.vocabulary.items()}
         tokenizer.add_special_tokens(
-            [AddedToken(names[at], normalized=False, special=True) for at in control]
+            [
+                AddedToken(names[at], rstrip=self._takes_spaces(at), normalized=False, special=True)
+                for at in control
+            ]
         )
         tokenizer.add_tokens([AddedToken(names[at], normalized=False) for at in of_users])
         usual_begin = True if self.kind == "llama" else self.cut().begin
@@ -202,6 +207,11 @@ class _Held:
             tokenizer.post_processor = processors.TemplateProcessing(
                 single=single, pair=[*single, "$B:1"], special_tokens=held
             )
+
+    def _takes_spaces(self, at: int) -> bool:
+        """Whether a token takes the spaces behind it: those of Phi 3 do, which files do not say."""
+        of_phi = self.kind == "llama" and self._metadata.get("general.architecture") == "phi3"
+        return of_phi and self.tokens[at] not in ("<unk>", "<s>", "<|endoftext|>")
 
     def _around(self, name: str, usual: bool) -> list[int]:
         wanted = self.get(f"add_{name}_token")

@@ -51,6 +51,8 @@ _DIGITS_FIRST = Cut((r"\p{N}", _GPT2))
 _OF_GPT4O = Cut((_GPT4O,))
 
 CUTS = {
+    # What llama.cpp does where its converter did not know.
+    "default": Cut((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
     **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "lfm2"), _OF_LLAMA3),
     **dict.fromkeys(("gpt-2", "phi-2", "mpt", "jais", "gigachat", "exaone4", "trillion"), _OF_GPT2),
     "olmo": Cut((_GPT2,), composed=True),
