@@ -409,7 +409,7 @@ def test_looking_stops_no_training(data: st.DataObject) -> None:
         )
     ends = data.draw(st.sampled_from([[], [nn.Softmax()], [nn.Activation("relu")], [nn.BatchNorm()]]))
     chosen = {
-        "loss": data.draw(st.sampled_from(loom.losses.names())),
+        "loss": data.draw(st.sampled_from([name for name in loom.losses.names() if name != "expr"])),
         "batch_size": data.draw(st.integers(1, 50)),
         "validation_split": data.draw(st.sampled_from([0.0, 0.5])),
         "shuffle": data.draw(st.booleans()),

@@ -75,7 +75,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         r"3 axes for each sample: nn\.Flatten\(\) before the last nn\.Dense",
     ),
     "the batch in input_shape": (lambda: fit(net(shape=(12, 4))), "that of one sample, without the batch"),
-    "None in input_shape": (lambda: net(shape=(None, 4)), "one sample's extents, without the batch"),
+    "None in input_shape": (lambda: fit(net(shape=(None, 4))), "None is for .* without the batch"),
     "no input_shape": (lambda: anything.Sequential([nn.Dense(3)]), "missing .* 'input_shape'"),
     "channels last": (
         lambda: net(nn.Conv2D(4, kernel_size=3), shape=(8, 8, 1)).build(),

@@ -131,6 +131,11 @@ class Samples:
             hint = ""
             if self.form == "array" and array.shape == tuple(self.shape[1:]):
                 hint = "; for one sample add a batch axis, as in x[None]"
+                if self.shape[0] is None:
+                    hint = (
+                        "; None is for sequences of any length, and input_shape without the batch; for one "
+                        "sequence add a batch axis, as in x[None]"
+                    )
             raise ShapeError(
                 f"input: sample {number} has shape {array.shape}, expected ({_told(self.shape)}), where any "
                 f"extent may be{hint}"

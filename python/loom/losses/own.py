@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 import warnings
 import weakref
 from collections.abc import Callable
@@ -126,6 +127,12 @@ class OwnLoss(Loss):
         rows = len(output)
         if self.classes:
             per_row = shape[1:] if len(shape) == 3 else shape[:-1]
+            if target.size != rows * math.prod(per_row):
+                wanted = ", ".join(("rows", *map(str, per_row)))
+                raise ShapeError(
+                    f"loss {self.name}: takes class indices of shape ({wanted}), without the class axis, got "
+                    f"targets of shape {target.shape}"
+                )
             target = target.reshape(rows, *per_row)
         found: object = self.function(output, target)
         if not (isinstance(found, tuple) and len(found) == 2):
