@@ -21,7 +21,7 @@ use std::fmt;
 
 pub use part::Part;
 
-/// What a store's update goes by under a rule whose directions are [made beside](Optimizer::is_made_beside) it.
+/// What a store's update goes by under a rule whose directions are made beside it.
 ///
 /// Reads the store's gradient, master and moments. Writes the direction of every weight and each moment as it is
 /// to become, all as long as the store, and scratch memory of [`Directions::scratch`] elements. Between
