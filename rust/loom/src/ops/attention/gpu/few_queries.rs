@@ -3,6 +3,7 @@
 //! (Dao et al. 2023, "Flash-Decoding").
 
 use super::Attention;
+use super::text::each;
 use crate::Result;
 use crate::shader::{Recorder, Shader};
 
@@ -14,6 +15,11 @@ const LEAST_KEYS: usize = 32;
 const CHUNK: usize = 1024;
 /// Keys of one workgroup.
 const SPAN: usize = 1024;
+
+/// Values that a thread loads together.
+const AT_ONCE: usize = 8;
+/// Units of a head that are written out one by one.
+const MOST_WRITTEN: usize = 32;
 
 /// How the keys are shared out.
 #[derive(Clone, Copy)]
@@ -46,12 +52,29 @@ impl FewQueries {
         let alone = self.spans == 1;
         let functions = vectors.functions(&["q", "k", "v"], if alone { &["y"] } else { &[] });
         let store = if alone { STORE } else { STORE_PART };
+        let unit = |u| format!("products = fma(load_k(theirs, {u}, true), asked[{u}], products);");
+        // Written out, the loads of a key wait for nothing of each other.
+        let score = match vectors.units() {
+            units @ ..=MOST_WRITTEN => each(units, |u| unit(format!("{u}u"))),
+            _ => format!("for (var u = 0u; u < UNITS; u += 1u) {{\n{}\n}}", unit("u".into())),
+        };
+        let load = |i| {
+            format!(
+                "let j{i} = min(j + {i}u * LANES, count - 1u);\n\
+                 let weight{i} = select(0.0, weights[j{i}], j + {i}u * LANES < count);\n\
+                 let v{i} = load_v(others + (base + j{i}) * KEY_VALUE_HEADS, unit, true);"
+            )
+        };
         let shader = op
             .shader("", include_str!("few_queries.wgsl"), functions)
             .threads(self.threads)
             .constant("CHUNK", CHUNK.min(op.keys))
             .constant("SPAN", SPAN)
-            .section("STORE", store.to_string())
+            .section("STORE", store)
+            .section("SCORE", score)
+            .constant("AT_ONCE", AT_ONCE)
+            .section("LOAD", each(AT_ONCE, load))
+            .section("GATHER", each(AT_ONCE, |i| format!("y = fma(vec4<f32>(weight{i}), v{i}, y);")))
             .read("q", element, recorder.read(0)?)
             .read("k", element, recorder.read(1)?)
             .read("v", element, recorder.read(2)?);

@@ -82,9 +82,7 @@ fn main(number: u32, thread: u32) {
             if sees(row, place, base + j) {
                 let theirs = others + (base + j) * KEY_VALUE_HEADS;
                 var products = vec4<f32>();
-                for (var u = 0u; u < UNITS; u += 1u) {
-                    products = fma(load_k(theirs, u, true), asked[u], products);
-                }
+                #{SCORE}
                 score = capped(products.x + products.y + (products.z + products.w));
             }
             weights[j] = score;
@@ -103,9 +101,10 @@ fn main(number: u32, thread: u32) {
         }
         workgroupBarrier();
         if lane < LANES {
-            for (var j = lane; j < count; j += LANES) {
-                let theirs = others + (base + j) * KEY_VALUE_HEADS;
-                y = fma(vec4<f32>(weights[j]), load_v(theirs, unit, true), y);
+            // Several loads under way at a time; what is past the last key weighs nothing.
+            for (var j = lane; j < count; j += AT_ONCE * LANES) {
+                #{LOAD}
+                #{GATHER}
             }
         }
         workgroupBarrier();

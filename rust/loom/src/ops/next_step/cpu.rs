@@ -1,0 +1,34 @@
+//! Going on by the best class, on the CPU.
+
+use super::{Choose, Recall};
+use crate::Result;
+use crate::ops::{Args, Operation};
+use crate::simd::Real;
+
+impl Operation for Choose {
+    fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
+        let (y, chosen) = (args.read::<T>(0), args.write::<T>(0));
+        let place = (args.values.position as usize + self.time).min(self.capacity);
+        for (y, chosen) in y.chunks_exact(self.classes).zip(chosen.chunks_exact_mut(self.capacity + 1)) {
+            let mut best: Option<(usize, T)> = None;
+            for (number, value) in y.iter().enumerate() {
+                if *value == *value && best.is_none_or(|(_, largest)| *value > largest) {
+                    best = Some((number, *value));
+                }
+            }
+            chosen[place] = T::from_usize(best.map_or(0, |(number, _)| number));
+        }
+        Ok(())
+    }
+}
+
+impl Operation for Recall {
+    fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
+        let (chosen, x) = (args.read::<T>(0), args.write::<T>(0));
+        let place = (args.values.position as usize).min(self.capacity);
+        for (x, chosen) in x.iter_mut().zip(chosen.chunks_exact(self.capacity + 1)) {
+            *x = chosen[place];
+        }
+        Ok(())
+    }
+}
