@@ -96,6 +96,7 @@ class Session:
         Raises:
             StateError: The network does not read whole numbers, one a step, or makes more classes than it reads; or
                 there is no room for so many steps; and as for a call.
+            NonFiniteError: Scores hold NaN or infinity.
 
         Examples:
             >>> net = loom.Sequential([nn.Embedding(5, 8), nn.GRU(8), nn.Dense(5)], input_shape=(4,), seed=1)

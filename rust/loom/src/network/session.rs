@@ -331,7 +331,10 @@ impl Session {
         };
         let mut made = 1;
         loop {
-            let chosen = self.chosen::<T>(first..first + made)?;
+            let Some(chosen) = self.chosen::<T>(first..first + made)? else {
+                let message = "the scores of a session that goes on by itself hold NaN or infinity";
+                return Err(Error::NonFinite(message.into()));
+            };
             let end =
                 |row: &Vec<usize>| row.iter().position(|step| stops.contains(step)).map(|place| place + 1);
             let stopped = chosen.iter().map(end).collect::<Option<Vec<usize>>>();
@@ -360,14 +363,15 @@ impl Session {
         }
     }
 
-    /// What was chosen for these places, by row.
-    fn chosen<T: Real>(&self, places: std::ops::Range<usize>) -> Result<Vec<Vec<usize>>> {
+    /// What was chosen for these places, by row; none where scores were not finite.
+    fn chosen<T: Real>(&self, places: std::ops::Range<usize>) -> Result<Option<Vec<Vec<usize>>>> {
         let Some(number) = self.carried.places().len().checked_sub(1) else {
             return Err(Error::Internal("nothing was chosen".into()));
         };
         let content = self.carried.content(number)?;
         let rows = content.as_slice::<T>().chunks_exact(self.capacity + 1);
-        Ok(rows.map(|row| row[places.clone()].iter().map(|step| step.to_f64() as usize).collect()).collect())
+        let step = |step: &T| Some(step.to_f64()).filter(|step| *step >= 0.0).map(|step| step as usize);
+        Ok(rows.map(|row| row[places.clone()].iter().map(step).collect()).collect())
     }
 
     /// The elements of an input.

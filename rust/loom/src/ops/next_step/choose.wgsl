@@ -1,14 +1,17 @@
 // The first place of the largest number of a row: a workgroup a row.
 
-// More than every number of a row, and the place of what is not there.
+// The place of what is not there.
 const NOWHERE: u32 = 0xffffffffu;
+// The place of what is not finite, which comes before all else.
+const NOT_FINITE: u32 = 0xfffffffeu;
 
 var<workgroup> largest: array<f32, THREADS>;
 var<workgroup> places: array<u32, THREADS>;
 
 // Whether what one thread has found comes before what another one has.
 fn comes_before(value: f32, place: u32, other: f32, other_place: u32) -> bool {
-    if place == NOWHERE { return false; }
+    if place == NOWHERE || other_place == NOT_FINITE { return false; }
+    if place == NOT_FINITE { return true; }
     return other_place == NOWHERE || value > other || (value == other && place < other_place);
 }
 
@@ -20,9 +23,10 @@ fn main(row: u32, thread: u32) {
     var place = NOWHERE;
     for (var i = thread; i < constants.classes; i += THREADS) {
         let value = y[row * constants.classes + i];
-        if !is_nan(value) && comes_before(value, i, best, place) {
+        let found = select(NOT_FINITE, i, is_finite(value));
+        if comes_before(value, found, best, place) {
             best = value;
-            place = i;
+            place = found;
         }
     }
     largest[thread] = best;
@@ -38,6 +42,6 @@ fn main(row: u32, thread: u32) {
     }
     if thread == 0u {
         let at = min(steps[constants.step].position + constants.time, constants.capacity);
-        chosen[row * (constants.capacity + 1u) + at] = f32(select(place, 0u, place == NOWHERE));
+        chosen[row * (constants.capacity + 1u) + at] = select(f32(place), -1.0, place == NOT_FINITE);
     }
 }

@@ -10,13 +10,14 @@ impl Operation for Choose {
         let (y, chosen) = (args.read::<T>(0), args.write::<T>(0));
         let place = (args.values.position as usize + self.time).min(self.capacity);
         for (y, chosen) in y.chunks_exact(self.classes).zip(chosen.chunks_exact_mut(self.capacity + 1)) {
-            let mut best: Option<(usize, T)> = None;
+            let mut best = 0;
             for (number, value) in y.iter().enumerate() {
-                if *value == *value && best.is_none_or(|(_, largest)| *value > largest) {
-                    best = Some((number, *value));
+                if *value > y[best] {
+                    best = number;
                 }
             }
-            chosen[place] = T::from_usize(best.map_or(0, |(number, _)| number));
+            let finite = y.iter().all(|value| value.to_f64().is_finite());
+            chosen[place] = if finite { T::from_usize(best) } else { T::from_f64(-1.0) };
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::fmt;
 /// Keeps the best class of a call's last step as the step after it: reads y (classes,), writes its place at place
 /// position + time of chosen (capacity + 1,), and leaves the others as they are.
 ///
-/// Of several that are the largest the first is the best; what is not a number is none.
+/// Of several that are the largest the first is the best; where one is NaN or infinite, -1 is kept: there is none.
 #[derive(Clone, Debug)]
 pub struct Choose {
     /// Steps of the call.
