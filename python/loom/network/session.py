@@ -99,7 +99,7 @@ class Session:
             NonFiniteError: Scores hold NaN or infinity.
 
         Examples:
-            >>> net = loom.Sequential([nn.Embedding(5, 8), nn.GRU(8), nn.Dense(5)], input_shape=(4,), seed=1)
+            >>> net = loom.Sequential([nn.Embedding(5, 8), nn.GRU(8, return_sequences=True), nn.Dense(5)], input_shape=(4,), seed=1)
             >>> session = net.session(capacity=10)
             >>> first = session.follow([[1, 2]], 3)
             >>> again = net.session(capacity=10)
@@ -118,7 +118,7 @@ class Session:
             position: How many steps; at most those seen so far.
 
         Raises:
-            ConfigError: It has not seen so many.
+            InvalidValueError: It has not seen so many.
             StateError: A recurrent layer keeps the state of the newest step alone.
 
         Examples:
