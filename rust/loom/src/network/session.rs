@@ -38,6 +38,8 @@ pub struct Session {
     sequences: bool,
     /// Whether each step has a part of its own in what is carried.
     by_place: bool,
+    /// What was chosen last and for which place, as long as nothing else has been brought.
+    newest: Option<(usize, Vec<usize>)>,
     /// A run for each part of an input that has been needed.
     runs: Vec<(Part, Run)>,
 }
@@ -87,7 +89,18 @@ impl Network {
         let device = self.device.clone();
         let epoch = self.registry.epoch();
         let runs = Vec::new();
-        Ok(Session { rows, capacity, position: 0, carried, epoch, device, sequences, by_place, runs })
+        Ok(Session {
+            rows,
+            capacity,
+            position: 0,
+            carried,
+            epoch,
+            device,
+            sequences,
+            by_place,
+            newest: None,
+            runs,
+        })
     }
 }
 
@@ -114,6 +127,7 @@ impl Session {
         }
         self.carried.reset()?;
         self.position = 0;
+        self.newest = None;
         self.epoch = network.registry.epoch();
         self.runs.clear();
         Ok(())
@@ -310,7 +324,9 @@ impl Session {
         let all = self.elements(&input)?;
         let most = self.most_steps(network, true);
         let mut done = 0;
-        while done < steps {
+        // What the session has chosen itself need not be brought again.
+        let known = steps == 1 && self.chose(&all);
+        while done < steps && !known {
             let part = part_of(steps - done, most);
             let ending = match (done + part == steps, part) {
                 (true, _) => Ending::Choice,
@@ -329,8 +345,11 @@ impl Session {
             (false, true) => STEPS_OF_A_FRAME,
             (false, false) => 1,
         };
-        let mut made = 1;
+        let (first, mut made) = if known { (first + 1, 0) } else { (first, 1) };
         loop {
+            if made < count && (made == 0 || together > 1) {
+                made += self.go_on(network, together.min(count - made))?;
+            }
             let Some(chosen) = self.chosen::<T>(first..first + made)? else {
                 let message = "the scores of a session that goes on by itself hold NaN or infinity";
                 return Err(Error::NonFinite(message.into()));
@@ -342,25 +361,40 @@ impl Session {
             if let Some(length) = length.or((made >= count).then_some(count)) {
                 // The last choice is for the caller to bring.
                 self.position = self.position.min(first + length.max(1) - 1);
+                self.newest = Some((self.position, chosen.iter().map(|row| row[length - 1]).collect()));
                 return Ok(chosen.into_iter().map(|row| row[..length].to_vec()).collect());
             }
-            let more = together.min(count - made);
-            let values: Vec<StepValues> = (0..more)
-                .map(|step| StepValues {
-                    seed: network.seed,
-                    position: (self.position + step) as u64,
-                    ..StepValues::default()
-                })
-                .collect();
-            let part = Part { steps: 1, ending: Ending::Chain };
-            self.run(network, part)?;
-            let Some((_, run)) = self.runs.iter_mut().find(|(held, _)| *held == part) else {
-                return Err(Error::Internal("a session lost its run".into()));
-            };
-            run.follow(&network.registry, &mut self.carried, Phase::Forward..=Phase::Forward, &values)?;
-            self.position += more;
-            made += more;
+            if together == 1 {
+                made += self.go_on(network, 1)?;
+            }
         }
+    }
+
+    /// Takes so many steps by itself; returns how many.
+    fn go_on(&mut self, network: &Network, count: usize) -> Result<usize> {
+        let values: Vec<StepValues> = (0..count)
+            .map(|step| StepValues {
+                seed: network.seed,
+                position: (self.position + step) as u64,
+                ..StepValues::default()
+            })
+            .collect();
+        let part = Part { steps: 1, ending: Ending::Chain };
+        self.run(network, part)?;
+        let Some((_, run)) = self.runs.iter_mut().find(|(held, _)| *held == part) else {
+            return Err(Error::Internal("a session lost its run".into()));
+        };
+        run.follow(&network.registry, &mut self.carried, Phase::Forward..=Phase::Forward, &values)?;
+        self.position += count;
+        Ok(count)
+    }
+
+    /// Whether these steps, one of each row, are what was chosen for this place.
+    fn chose<T: Real>(&self, steps: &[T]) -> bool {
+        self.newest.as_ref().is_some_and(|(place, chosen)| {
+            let same = chosen.iter().zip(steps).all(|(chosen, step)| *chosen as f64 == step.to_f64());
+            *place == self.position && chosen.len() == steps.len() && same
+        })
     }
 
     /// What was chosen for these places, by row; none where scores were not finite.
@@ -405,6 +439,7 @@ impl Session {
         let access = Access::Session(&network.registry, &mut self.carried);
         run.execute(access, Phase::Forward..=Phase::Forward, &values)?;
         self.position += part.steps;
+        self.newest = None;
         Ok(run)
     }
 
