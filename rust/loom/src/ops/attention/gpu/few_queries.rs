@@ -11,8 +11,8 @@ use crate::shader::{Recorder, Shader};
 const MOST_QUERIES: usize = 15;
 /// Fewer keys than this would leave most threads idle.
 const LEAST_KEYS: usize = 32;
-/// Keys whose weights lie in the workgroup's memory at a time.
-const CHUNK: usize = 512;
+/// Keys whose weights lie in the workgroup's memory at a time: as many as there is room for.
+const CHUNKS: [usize; 2] = [1024, 512];
 /// The most threads that score a key together.
 const TEAM: usize = 4;
 /// Keys of one workgroup.
@@ -27,6 +27,8 @@ const MOST_WRITTEN: usize = 32;
 #[derive(Clone, Copy)]
 pub(super) struct FewQueries {
     threads: usize,
+    /// Keys whose weights lie in the workgroup's memory at a time.
+    chunk: usize,
     /// Workgroups that share the keys of one query and head.
     spans: usize,
 }
@@ -37,14 +39,20 @@ impl FewQueries {
         let capabilities = recorder.capabilities();
         let units = op.vectors().units();
         let wanted = (op.keys.next_power_of_two() / 2).clamp(64, 512);
-        let mut threads = wanted.min(1 << capabilities.workgroup_threads.ilog2());
-        let bytes = |threads: usize| (units + threads) * 16 + (CHUNK * (TEAM + 1) + threads) * 4;
-        while threads > 16 && bytes(threads) > capabilities.workgroup_storage {
-            threads /= 2;
-        }
-        let fits = bytes(threads) <= capabilities.workgroup_storage && threads >= units.max(16);
-        (op.queries <= MOST_QUERIES && op.keys >= LEAST_KEYS && fits)
-            .then_some(Self { threads, spans: op.keys.div_ceil(SPAN) })
+        let most = wanted.min(1 << capabilities.workgroup_threads.ilog2());
+        let fits = |threads: usize, chunk: usize| {
+            let bytes = (units + threads) * 16 + (chunk * (TEAM + 1) + threads) * 4;
+            bytes <= capabilities.workgroup_storage && threads >= units.max(16)
+        };
+        // Fewer keys at a time before fewer threads.
+        let halved = [most, most / 2, most / 4, most / 8].into_iter();
+        let sizes = halved.flat_map(|threads| CHUNKS.map(|chunk| (threads, chunk.min(op.keys))));
+        let (threads, chunk) = sizes.into_iter().find(|(threads, chunk)| fits(*threads, *chunk))?;
+        (op.queries <= MOST_QUERIES && op.keys >= LEAST_KEYS).then_some(Self {
+            threads,
+            chunk,
+            spans: op.keys.div_ceil(SPAN),
+        })
     }
 
     /// Records the dispatches of the forward pass.
@@ -72,7 +80,7 @@ impl FewQueries {
         let shader = op
             .shader("", include_str!("few_queries.wgsl"), functions)
             .threads(self.threads)
-            .constant("CHUNK", CHUNK.min(op.keys))
+            .constant("CHUNK", self.chunk)
             .constant("SPAN", SPAN)
             .section("STORE", store)
             .section("SCORE", score)
