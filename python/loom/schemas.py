@@ -16,6 +16,7 @@ from loom.architecture import (
     LinkConfig,
     NetworkConfig,
     OutputConfig,
+    AdapterSettings,
     ParameterSettings,
 )
 from loom.callbacks import EarlyStopping
@@ -50,6 +51,7 @@ _PLAIN = (
     LinkConfig,
     NetworkConfig,
     OutputConfig,
+    AdapterSettings,
     ParameterSettings,
     TrainingConfig,
     TweenConfig,
@@ -281,7 +283,10 @@ def _special(cls: type, field: dataclasses.Field[Any]) -> Schema:
         "calibration": {"type": "string", "pattern": r"^(absmax|mse|percentile\([0-9.eE+-]+\))$"},
         "rounding": rounding,
         "activations": _nullable({"type": "string"}),
-        "parameters": {"type": "object", "additionalProperties": _ref("ParameterSettings")},
+        "parameters": _row({"type": "string"}, 1)
+        if cls is AdapterSettings
+        else {"type": "object", "additionalProperties": _ref("ParameterSettings")},
+        "adapters": _row(_ref("AdapterSettings")),
         "optimizer": _nullable(_ref("optimizer")) if cls is TweenConfig else _ref("optimizer"),
         "feedback_optimizer": _ref("optimizer"),
         "schedule": _ref("schedule"),

@@ -27,6 +27,7 @@ mod gaussian_noise;
 mod kind_registry;
 mod kmeans;
 mod layer;
+mod low_rank;
 mod masked;
 mod mixture_of_experts;
 mod normalization;
@@ -65,7 +66,7 @@ pub use adaptive_pooling::{
 pub use attention::{MultiHeadAttention, QkNorm, RotaryConfig, RotaryRule};
 pub use chain::Chain;
 pub use class_token::ClassToken;
-pub use context::{BoundParameter, BoundState, Carrying, Context, ParameterSpec};
+pub use context::{BoundAdapter, BoundParameter, BoundState, Carrying, Context, ParameterSpec};
 pub use convolution::{Conv, Conv1D, Conv2D, Conv3D};
 pub use convolution_transpose::{ConvTranspose, ConvTranspose1D, ConvTranspose2D, ConvTranspose3D};
 pub use crop::{Crop, Crop1D, Crop2D, Crop3D};

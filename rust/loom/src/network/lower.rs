@@ -270,6 +270,8 @@ fn shape_of_input(network: &Network, mode: Mode) -> Result<Shape> {
 
 impl Network {
     pub(crate) fn context(&self, placed: &PlacedLayer, mode: Mode) -> Context {
+        let trained =
+            placed.store.is_some_and(|store| self.trained_stores().any(|(other, _)| other == store));
         let parameters = match placed.store {
             None => Vec::new(),
             Some(store) => self.registry.stores[store]
@@ -285,6 +287,7 @@ impl Network {
                     quantized: !mode.training
                         && !placed.is_tied()
                         && placed.numerics.of(info).numerics.activations.is_some(),
+                    trained,
                 })
                 .collect(),
         };
@@ -298,6 +301,7 @@ impl Network {
             keeps: mode.training || mode.keeps,
             session: mode.session.is_some(),
             parameters,
+            adapters: self.bound_adapters(placed),
             states: states.collect(),
             ..Context::default()
         }
@@ -305,13 +309,14 @@ impl Network {
 
     /// Whether an optimizer moves what a layer computes from.
     pub(crate) fn is_trained(&self, placed: &PlacedLayer) -> bool {
-        let Some(store) = placed.store.filter(|_| placed.trainable) else { return false };
-        self.trained_stores().any(|(trained, _)| trained == store)
+        let own = placed.store.filter(|_| placed.trainable);
+        let own = own.is_some_and(|store| self.trained_stores().any(|(trained, _)| trained == store));
+        own || placed.trained_stores().next().is_some()
     }
 
     /// The stores that an optimizer moves, with the layers that own them, in order.
     pub(crate) fn trained_stores(&self) -> impl Iterator<Item = (usize, &PlacedLayer)> {
-        self.owners().filter(|placed| placed.trainable).filter_map(|placed| Some((placed.store?, placed)))
+        self.layers().flat_map(|placed| placed.trained_stores().map(move |store| (store, placed)))
     }
 
     /// The layers without those that use another one's parameters, in order.

@@ -25,6 +25,8 @@ pub struct Builder {
     precision: Precision,
     /// Packed weights whose products quantise the other operand.
     quantized: HashSet<Value>,
+    /// What was made of a value with a parameter that stands beside another, for who comes later.
+    beside: HashMap<(ParameterRef, Value), Value>,
     /// The values that callers will hand in and read out.
     pub ports: Ports,
     /// Where recurrent layers leave their cells' states and gradients while they lower theirs; `None`
@@ -82,6 +84,7 @@ impl Builder {
             commits_suppressed: false,
             precision,
             quantized: HashSet::new(),
+            beside: HashMap::new(),
             ports: Ports::default(),
             cells: None,
             inner_gradients: None,
@@ -171,6 +174,16 @@ impl Builder {
     /// Has forward products with this packed weight quantise their other operand to int8.
     pub fn quantize_activations(&mut self, weight: Value) {
         self.quantized.insert(weight);
+    }
+
+    /// What was [made](Self::make_beside) of a value with a parameter that stands beside another.
+    pub(crate) fn made_beside(&self, of: (ParameterRef, Value)) -> Option<Value> {
+        self.beside.get(&of).copied()
+    }
+
+    /// Keeps what was made of a value with a parameter that stands beside another.
+    pub(crate) fn make_beside(&mut self, of: (ParameterRef, Value), made: Value) {
+        self.beside.insert(of, made);
     }
 
     /// What a layer keeps beside its parameters.
