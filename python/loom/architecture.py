@@ -275,7 +275,8 @@ class LayerSettings(Plain):
             "rate_factor": real("LayerSettings", "rate_factor", self.rate_factor, least=0.0),
             "parameters": _parameters(self.parameters),
             "adapters": tuple(
-                _made(AdapterSettings, entry) for entry in _several("LayerSettings", "adapters", self.adapters)
+                _made(AdapterSettings, entry)
+                for entry in _several("LayerSettings", "adapters", self.adapters)
             ),
         }
         for name, value in settings.items():

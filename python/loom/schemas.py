@@ -10,13 +10,13 @@ from loom import activations, initializers, losses, optimizers, schedules
 from loom._settings.checks import choice, noted
 from loom._settings.encoding import Named, encode
 from loom.architecture import (
+    AdapterSettings,
     CellConfig,
     InputConfig,
     LayerSettings,
     LinkConfig,
     NetworkConfig,
     OutputConfig,
-    AdapterSettings,
     ParameterSettings,
 )
 from loom.callbacks import EarlyStopping

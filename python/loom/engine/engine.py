@@ -158,6 +158,15 @@ class Engine:
             }
         return self._inner[at]
 
+    def adapter_parameters(self, at: tuple[int, int, int, int]) -> dict[str, bool]:
+        """Returns the names of what adapters of a layer have, and whether an optimizer moves each."""
+        return {
+            f"{weight}.{adapter['name']}.{part}": adapter["active"] and adapter["trainable"]
+            for adapter in json.loads(self.native.adapters(at))
+            for weight in adapter["parameters"]
+            for part in ("lora_a", "lora_b")
+        }
+
     def layer_places(self) -> list[tuple[Coordinate, int]]:
         """Returns the cell of every layer and its place there, in the order data flows."""
         return [(at, place) for at in coordinates(self.grid) for place in range(self.native.cell_len(at))]

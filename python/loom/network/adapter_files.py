@@ -110,10 +110,11 @@ def _order(config: nn.MultiHeadAttention, layer: LayerHandle, product: str) -> N
     heads = config.heads if product == "query" else (config.key_value_heads or config.heads)
     size = outputs // heads
     turning = size if rotary.dim is None else rotary.dim
-    head = np.arange(size)
+    head = np.arange(size, dtype=np.intp)
     # Pair i is (2 i, 2 i + 1) here, and (i, i + half) there.
     head[:turning] = np.arange(turning).reshape(2, -1).T.reshape(-1)
-    return (np.arange(heads)[:, None] * size + head).reshape(-1)
+    order: NDArray[np.intp] = (np.arange(heads)[:, None] * size + head).reshape(-1)
+    return order
 
 
 _NAMINGS: dict[str, Callable[[HasEngine], Iterator[_Module]]] = {
@@ -151,8 +152,10 @@ def save_adapter(
         raise ConfigError(f"save_adapter: base is the name of a model, got {shown(base)}")
     known = adapters(self)
     if name not in known:
-        raise unknown("adapter", name, known) if known else ConfigError(
-            f'save_adapter: the network has no adapter "{name}", nor any'
+        raise (
+            unknown("adapter", name, known)
+            if known
+            else ConfigError(f'save_adapter: the network has no adapter "{name}", nor any')
         )
     told = known[name]
     named = {module.path: module for module in _NAMINGS[naming](self)}
@@ -162,12 +165,14 @@ def save_adapter(
     for path_of in told.weights:
         if path_of not in named:
             raise ConfigError(
-                f'save_adapter: "{path_of}" has no name among those of "{naming}"; modules="loom" calls it by '
-                "its own"
+                f'save_adapter: "{path_of}" has no name among those of "{naming}"; modules="loom" calls it '
+                "by its own"
             )
         module = named[path_of]
         settings = _settings_of(module.layer, name)
-        down, up = (np.asarray(module.layer[f"{module.weight}.{name}.{part}"]) for part in ("lora_a", "lora_b"))
+        down, up = (
+            np.asarray(module.layer[f"{module.weight}.{name}.{part}"]) for part in ("lora_a", "lora_b")
+        )
         if module.order is not None:
             turned = np.empty_like(up)
             turned[module.order] = up
@@ -208,7 +213,7 @@ def save_adapter(
 
 
 def _targets(named: Mapping[str, _Module], weights: tuple[str, ...]) -> list[str]:
-    """Returns the modules that are adapted: by their last names where all of those are, else by whole ones."""
+    """Returns the modules that are adapted: by their last names where those are all, else by whole ones."""
     chosen = {named[path].name for path in weights}
     last = {name.rpartition(".")[2] for name in chosen}
     all_of = {module.name for module in named.values() if module.name.rpartition(".")[2] in last}
@@ -246,7 +251,7 @@ def load_adapter(
     pairs = _pairs(folder / _TENSORS)
     named = {module.name: module for module in _own_modules(self)}
     named |= {module.name: module for module in _llama_modules(self)}
-    chosen: dict[tuple[int, ...], list[tuple[_Module, NDArray[Any], NDArray[Any]]]] = {}
+    chosen: dict[tuple[int, int, int, int], list[tuple[_Module, NDArray[Any], NDArray[Any]]]] = {}
     for module_name, (down, up) in pairs.items():
         if module_name not in named:
             raise unknown(f"{folder}: module, which the network does not have,", module_name, named)
@@ -254,7 +259,10 @@ def load_adapter(
         _check_shapes(module, down, up)
         chosen.setdefault(module.layer.at, []).append((module, down, up))
     entries = []
-    for group in chosen.values():
+    for at, group in chosen.items():
+        # In the layer's order, whatever that of the file.
+        order = engine_of(self).native.adaptable(at)
+        group.sort(key=lambda entry: order.index(entry[0].weight))
         ranks = {(len(down), _alpha(config, module.name)) for module, down, _ in group}
         if len(ranks) > 1:
             raise ConfigError(
@@ -322,7 +330,9 @@ def _pairs(path: Path) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
         for key, entry in file.items():
             match = _KEY.fullmatch(key)
             if match is None:
-                raise ConfigError(f'{path}: "{key}" is no factor of a LoRA adapter, and loom knows nothing else')
+                raise ConfigError(
+                    f'{path}: "{key}" is no factor of a LoRA adapter, and loom knows nothing else'
+                )
             found.setdefault(match[1], {})[match[2]] = np.array(entry.numpy(np.float32))
     for module, parts in found.items():
         if set(parts) != {"A", "B"}:

@@ -16,8 +16,8 @@ from loom.network.layers import LayerHandle, layers_of
 
 __all__ = [
     "Adapter",
-    "add_adapter",
     "adapters",
+    "add_adapter",
     "merge_adapters",
     "put_adapter",
     "remove_adapters",
@@ -157,13 +157,13 @@ def put_adapter(
 
 def _name(name: object) -> str:
     if not isinstance(name, str) or not name:
-        raise ConfigError(f'add_adapter: the name of an adapter is a text such as "default", got {shown(name)}')
+        raise ConfigError(
+            f'add_adapter: the name of an adapter is a text such as "default", got {shown(name)}'
+        )
     return name
 
 
-def _targeted(
-    network: HasEngine, targets: str | Iterable[str] | None
-) -> list[tuple[LayerHandle, list[str]]]:
+def _targeted(network: HasEngine, targets: str | Iterable[str] | None) -> list[tuple[LayerHandle, list[str]]]:
     """Returns layers of cells with the names of the weights that are meant."""
     patterns = [targets] if isinstance(targets, str) else targets
     if patterns is not None:
@@ -221,8 +221,8 @@ def _kinds(layer: LayerHandle, names: Iterable[str]) -> dict[str, str]:
 
 def _expected(given: object) -> str:
     return (
-        'add_adapter: targets are names or patterns of weights or kinds of layers, such as ["query", "value"], '
-        f"got {shown(given)}"
+        "add_adapter: targets are names or patterns of weights or kinds of layers, such as "
+        f'["query", "value"], got {shown(given)}'
     )
 
 
@@ -230,12 +230,14 @@ def _settings(network: HasEngine) -> list[tuple[LayerHandle, dict[str, Any]]]:
     """Returns every adapter of every layer, with the layer."""
     native = engine_of(network).native
     return [
-        (layer, settings) for layer in layers_of(network) for settings in json.loads(native.adapters(layer.at))
+        (layer, settings)
+        for layer in layers_of(network)
+        for settings in json.loads(native.adapters(layer.at))
     ]
 
 
 def adapters(self: HasEngine) -> dict[str, Adapter]:
-    """The adapters of the network by name, in the order in which they came."""
+    """The adapters of the network by name, in the order of the layers that have them."""
     found: dict[str, list[tuple[LayerHandle, dict[str, Any]]]] = {}
     for layer, settings in _settings(self):
         found.setdefault(settings["name"], []).append((layer, settings))
@@ -271,7 +273,9 @@ def _chosen(network: HasEngine, call: str, names: Sequence[str]) -> set[str]:
             raise ConfigError(f"{call} takes names of adapters, got {shown(name)}")
         if name not in known:
             if not known:
-                raise ConfigError(f'{call}: the network has no adapter "{name}", nor any; add_adapter adds one')
+                raise ConfigError(
+                    f'{call}: the network has no adapter "{name}", nor any; add_adapter adds one'
+                )
             raise unknown("adapter", name, known)
     return set(names)
 
@@ -302,9 +306,7 @@ def use_adapters(self: NetworkT, *names: str, trainable: bool = True) -> Network
     engine.begin_change()
     for layer, settings in _settings(self):
         used = settings["name"] in chosen
-        engine.native.set_adapter(
-            layer.at, settings["name"], used, train if used else settings["trainable"]
-        )
+        engine.native.set_adapter(layer.at, settings["name"], used, train if used else settings["trainable"])
     return self
 
 
@@ -357,8 +359,7 @@ def _ended(self: NetworkT, call: str, names: Sequence[str], end: Any) -> Network
     entries = [
         (layer.at, settings["name"])
         for layer, settings in _settings(self)
-        if settings["name"] in chosen
-        or (not names and (settings["active"] or call == "remove_adapters"))
+        if settings["name"] in chosen or (not names and (settings["active"] or call == "remove_adapters"))
     ]
 
     def change(native: Any) -> None:  # noqa: ANN401 - the native network

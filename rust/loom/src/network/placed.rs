@@ -1,6 +1,6 @@
 //! Layers in their places.
 
-use super::adapters::PlacedAdapter;
+use super::adapter::PlacedAdapter;
 use super::numerics::LayerNumerics;
 use super::shapes::LayerShapes;
 use crate::layers::Layer;
