@@ -192,6 +192,10 @@ class Engine:
         self.direct = False
         return self.native.claim(get_ident())
 
+    def resize(self, extents: tuple[int, ...]) -> None:
+        """Gives the input other extents for good, where no parameter depends on them."""
+        self.rearrange("giving the input other extents", lambda native: native.resize(list(extents)))
+
     def check_thread(self) -> None:
         """Refuses, with a StateError, whatever another thread asks while this one trains."""
         if self.trained_by not in {None, get_ident()}:

@@ -101,6 +101,11 @@ class Sessions:
             chosen.restart()
         return chosen
 
+    def forget(self) -> None:
+        """Lets go of the sessions that nobody has: the network has changed."""
+        with self.lock:
+            self._idle.clear()
+
     def give_back(self, lease: Lease) -> None:
         """Takes a session back; of those that are kept the one that has rested longest goes."""
         with self.lock:

@@ -165,6 +165,11 @@ impl Network {
         self.change(py, move |engine| engine.set_extents(loom::Shape::new(extents)))
     }
 
+    /// Gives the input other extents for good, where no parameter depends on them.
+    fn resize(&self, py: Python<'_>, extents: Vec<usize>) -> PyResult<()> {
+        self.change(py, move |engine| engine.resize(loom::Shape::new(extents)))
+    }
+
     /// Whether the output has a step for each of the input's, where rows have lengths; once built.
     fn output_has_steps(&self) -> PyResult<bool> {
         self.read()?.output_has_steps().map_err(exception)

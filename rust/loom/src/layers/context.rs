@@ -161,6 +161,12 @@ impl Context {
         Ok(parameter.read(b))
     }
 
+    /// Whether gradients of any of its parameters, or of what stands beside them, are wanted.
+    pub(super) fn trains(&self) -> bool {
+        let beside = self.adapters.iter().flat_map(|adapter| [&adapter.down, &adapter.up]);
+        self.parameters.iter().chain(beside).any(|parameter| parameter.trained)
+    }
+
     /// What stands beside the weight of this name.
     pub(super) fn adapters_of(&self, weight: &str) -> impl Iterator<Item = &BoundAdapter> {
         self.adapters.iter().filter(move |adapter| adapter.weight == weight)

@@ -8,6 +8,7 @@ mod adaptive_pooling;
 mod attention;
 mod chain;
 mod chain_rules;
+mod checkpoint;
 mod class_token;
 mod configured;
 mod context;
@@ -65,6 +66,7 @@ pub use adaptive_pooling::{
 };
 pub use attention::{MultiHeadAttention, QkNorm, RotaryConfig, RotaryRule};
 pub use chain::Chain;
+pub use checkpoint::Checkpoint;
 pub use class_token::ClassToken;
 pub use context::{BoundAdapter, BoundParameter, BoundState, Carrying, Context, ParameterSpec};
 pub use convolution::{Conv, Conv1D, Conv2D, Conv3D};

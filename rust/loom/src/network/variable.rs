@@ -132,6 +132,41 @@ impl Network {
         Ok(())
     }
 
+    /// Gives the input other extents for good, where no parameter depends on them: sequences of another length.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] naming a layer that cannot take them, [`Error::Value`] for a network with named inputs or
+    /// with axes of no fixed extent. The network is then as before.
+    pub fn resize(&mut self, extents: impl Into<Shape>) -> Result<()> {
+        let extents = extents.into();
+        self.check_fixed("resize")?;
+        self.check_single("resize")?;
+        self.build()?;
+        extents::check("the input", &extents)?;
+        if extents == self.input_shape {
+            return Ok(());
+        }
+        if extents.is_empty() || extents.rank() != self.input_shape.rank() {
+            return Err(Error::Shape(format!(
+                "the input has extents {}, which cannot become {extents}",
+                self.input_shape
+            )));
+        }
+        let found = self.infer_shapes(extents.clone())?;
+        self.check_parameters_fit(&found)?;
+        for (placed, shapes) in self.layers().zip(&found.layers) {
+            let specs = placed.layer.states(&shapes.inputs);
+            let held = self.registry.kept(placed.states.clone())?;
+            if !(held.len() == specs.len() && held.iter().zip(&specs).all(|(held, spec)| held.spec == *spec))
+            {
+                return Err(at_layer(placed, Error::Shape("what it keeps is for other extents".into())));
+            }
+        }
+        self.take_shapes(extents, found);
+        self.invalidate();
+        Ok(())
+    }
+
     /// The extents, with a question mark for each that is not fixed.
     fn told_extents(&self) -> String {
         let told = self.input_shape.iter().enumerate().map(|(axis, extent)| {

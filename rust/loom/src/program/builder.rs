@@ -476,6 +476,18 @@ impl Builder {
         self.commits_suppressed = suppressed;
     }
 
+    /// Lowers something a second time, of which nobody is told and by which nothing that is kept moves on.
+    ///
+    /// # Errors
+    /// Whatever lowering it says.
+    pub(crate) fn again<R>(&mut self, lower: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        let suppressed = std::mem::replace(&mut self.commits_suppressed, true);
+        let looks_inside = std::mem::take(&mut self.looks_inside);
+        let made = lower(self);
+        (self.commits_suppressed, self.looks_inside) = (suppressed, looks_inside);
+        made
+    }
+
     /// Pushes an operation whose result is a contribution to a parameter's gradient.
     ///
     /// The first contribution of a program replaces a zeroed gradient and adds to
