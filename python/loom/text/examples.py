@@ -192,7 +192,7 @@ def completed(model: LanguageModel, prompt: object, completion: object, number: 
         return Spelled(before + after, [False] * len(before) + [True] * len(after))
     if _are_messages(prompt) and (isinstance(completion, str) or _are_messages(completion)):
         said = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
-        messages: list[Any] = [*prompt, *said]  # type: ignore[misc, has-type]
+        messages: list[Any] = [*prompt, *said]  # type: ignore[misc]
         return _turns(model, messages, {}, number, range(len(messages) - len(said), len(messages)))  # type: ignore[arg-type]
     raise ConfigError(
         f"examples: row {number}: a prompt and what completes it are texts, or messages with a text or "

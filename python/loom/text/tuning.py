@@ -35,6 +35,9 @@ _USUAL = TrainingConfig(
 )
 
 
+_OF_CLASSES = ("classes-missing-in-training", "one-class-output", "sorted-labels", "start-loss")
+
+
 def fine_tune(
     model: LanguageModel,
     rows: Iterable[Row] | Examples,
@@ -91,7 +94,7 @@ def fine_tune(
     steps = data.x.shape[1]
     held = validation
     if held is not None and not isinstance(held, Examples):
-        held = examples(model, held, **{**options, "length": steps})  # type: ignore[arg-type]
+        held = examples(model, held, **{**options, "length": steps})
     settings = {
         "rank": rank,
         "alpha": alpha,
@@ -101,7 +104,7 @@ def fine_tune(
     }
     with _training(model, steps):
         _prepare(model, adapter, settings)
-        return train(model.network, data, chosen, held, callbacks, run=run)
+        return train(model.network, data, _told(chosen), held, callbacks, run=run)
 
 
 def align(
@@ -153,7 +156,8 @@ def align(
     strength = real("align", "beta", beta, above=0.0)
     spelled = []
     for number, row in enumerate(rows):
-        if not isinstance(row, Mapping) or not {"prompt", "chosen", "rejected"} <= set(row):
+        given: object = row
+        if not isinstance(given, Mapping) or not {"prompt", "chosen", "rejected"} <= set(given):
             raise ConfigError(
                 f'align: row {number} must have "prompt", "chosen" and "rejected", got {shown(row)}'
             )
@@ -170,7 +174,8 @@ def align(
         "rank_stabilized": rank_stabilized,
     }
     # The last label is no token's: it says how likely the answer was.
-    data = Examples(*(np.pad(each, ((0, 0), (0, 1))) for each in data))
+    x, y, weight = (np.pad(each, ((0, 0), (0, 1))) for each in data)
+    data = Examples(x.astype(np.int32), y.astype(np.int32), weight.astype(np.float32))
     with _training(model, data.x.shape[1]):
         network = model.network
         _prepare(model, adapter, settings)
@@ -181,13 +186,18 @@ def align(
         finally:
             network.use_adapters(*used)
         pairs = _Pairs(data, before, chosen.batch_size, chosen.seed, shuffle=bool(chosen.shuffle))
-        return train(network, pairs, replace(chosen, loss=DPO(strength)), None, callbacks)
+        return train(network, pairs, replace(_told(chosen), loss=DPO(strength)), None, callbacks)
 
 
 def _prepare(model: LanguageModel, adapter: str | None, settings: Mapping[str, Any]) -> None:
     """Has the network train an adapter, which is added where it is not there."""
     if adapter is not None and adapter not in model.network.adapters:
         model.network.add_adapter(adapter, **settings)
+
+
+def _told(config: TrainingConfig) -> TrainingConfig:
+    """Returns the settings without warnings of classes, which tokens only look like."""
+    return replace(config, ignore_findings=tuple({*config.ignore_findings, *_OF_CLASSES}))
 
 
 @contextmanager
