@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("tokenizers", reason="the extra text is not installed")
 
 import loom
+from loom import nn
 from loom.command_line import main
 from loom.errors import ConfigError, InvalidValueError, ShapeError
 from loom.text import ChatTemplate, Examples, LanguageModel, Vocabulary, align, examples, fine_tune
@@ -193,6 +194,54 @@ def test_a_failed_training_leaves_the_length_as_it_was() -> None:
         fine_tune(owner, ["The sons"], config(), targets="nothing")
     assert owner.network.input_shape == (64,)
     assert owner.network.adapters == {}
+
+
+TEXTS = ["The sons had to grind.", "Once upon a time", "the cat", "a mill, a donkey and a cat", "The mill"]
+
+
+def test_rows_hold_several_texts_and_say_which(usual: LanguageModel) -> None:
+    alone, data = examples(usual, TEXTS, length=40), examples(usual, TEXTS, length=40, pack=True)
+    assert data.is_packed
+    assert (alone.is_packed, data.length) == (False, 40)
+    assert len(data.x) < len(TEXTS)
+    numbers, tokens = data.x[:, :40], data.x[:, 40:]
+    found = []
+    for row in range(len(data.x)):
+        for number in range(1, numbers[row].max() + 1):
+            (at,) = np.nonzero(numbers[row] == number)
+            assert (np.diff(at) == 1).all()
+            found.append((tokens[row, at].tolist(), data.y[row, at].tolist(), data.weight[row, at].tolist()))
+    wanted = []
+    for x, y, weight in zip(*alone, strict=True):
+        size = int(np.nonzero(weight)[0][-1]) + 1
+        wanted.append((x[:size].tolist(), y[:size].tolist(), weight[:size].tolist()))
+    assert sorted(found) == sorted(wanted)
+    assert data.weight.sum() == alone.weight.sum()
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_packed_texts_are_learned_as_by_themselves(device: str, request: pytest.FixtureRequest) -> None:
+    place = request.getfixturevalue("gpu") if device == "gpu" else "cpu"
+    found = []
+    for pack in (False, True):
+        owner = model()
+        rows = examples(owner, TEXTS, length=40, pack=pack)
+        settings = config(epochs=4, batch_size=8, learning_rate=0.01, device=place, optimizer="sgd")
+        result = fine_tune(owner, rows, settings, adapter=None)
+        found.append((result.history["loss"], owner.network.state_dict()))
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-5)
+    for name, values in found[0][1].items():
+        np.testing.assert_allclose(found[1][1][name], values, atol=1e-5, err_msg=name)
+
+
+def test_what_would_mix_texts_refuses_packed_rows() -> None:
+    layers = [nn.Embedding(400, 8), nn.GRU(8, return_sequences=True), nn.Dense(400)]
+    owner = LanguageModel(loom.Sequential(layers, input_shape=16), byte_level(), capacity=16)
+    with pytest.raises(InvalidValueError, match="gru would take a sequence for the beginning of the next"):
+        fine_tune(owner, [[1, 2, 3]], config(), pack=True, length=16)
+    assert owner.network.input_shape == (16,)
+    with pytest.raises(ConfigError, match="two ways to fill rows"):
+        examples(model(), ["a"], pack=True, join=True, length=8)
 
 
 # Preferences

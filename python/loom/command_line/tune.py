@@ -31,6 +31,7 @@ __all__ = ["command"]
 @click.option("--rank-stabilized", is_flag=True, help="Divide alpha by the root of the rank.")
 @click.option("--length", type=int, help="Most tokens of a row; those of the longest by default.")
 @click.option("--join", is_flag=True, help="Put texts one behind the other and cut them into rows.")
+@click.option("--pack", is_flag=True, help="Put several rows into one, each read by itself.")
 @click.option("--cut", is_flag=True, help="Cut rows that are longer than --length.")
 @click.option("--all-tokens", is_flag=True, help="Learn prompts, too, not completions alone.")
 @click.option("--epochs", default=1, show_default=True, help="How often the data is passed.")
@@ -81,7 +82,7 @@ def command(
     if pairs:
         result = align(tuned, rows, config, beta=options["beta"], **adapter)
     else:
-        told = {"join": options["join"], "completions": not options["all_tokens"]}
+        told = {"join": options["join"], "pack": options["pack"], "completions": not options["all_tokens"]}
         result = fine_tune(tuned, rows, config, **adapter, **told)
     write(repr(result))
     tuned.network.save_adapter(output, base=options["base"] or model)

@@ -192,9 +192,15 @@ class Engine:
         self.direct = False
         return self.native.claim(get_ident())
 
-    def resize(self, extents: tuple[int, ...]) -> None:
-        """Gives the input other extents for good, where no parameter depends on them."""
-        self.rearrange("giving the input other extents", lambda native: native.resize(list(extents)))
+    def resize(self, extents: tuple[int, ...], *, packed: bool = False) -> None:
+        """Gives the input other extents for good, where no parameter depends on them.
+
+        Args:
+            extents: One sample's extents.
+            packed: Whether rows hold several sequences, one behind the other, and begin with a number for
+                each step: that of its sequence, from 1 on, or 0 for padding.
+        """
+        self.rearrange("giving the input other extents", lambda native: native.resize(list(extents), packed))
 
     def check_thread(self) -> None:
         """Refuses, with a StateError, whatever another thread asks while this one trains."""

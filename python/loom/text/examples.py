@@ -15,7 +15,7 @@ from loom.errors import ConfigError
 if TYPE_CHECKING:
     from loom.text.model import LanguageModel
 
-__all__ = ["Examples", "Row", "Spelled", "examples", "filled", "spell"]
+__all__ = ["Examples", "Row", "Spelled", "completed", "examples", "filled", "packed", "spell"]
 
 Row: TypeAlias = "str | Mapping[str, Any] | Sequence[int]"
 """A text; {"prompt": ..., "completion": ...}; {"messages": [...]}; {"text": ...}; or tokens."""
@@ -25,7 +25,9 @@ class Examples(NamedTuple):
     """Rows of one length, as `loom.train` takes them.
 
     Args:
-        x: (rows, length) tokens; behind the end of a text any.
+        x: (rows, length) tokens; behind the end of a text any. Of rows that are packed (rows, 2 length):
+            before the tokens stands for each the number of its text in the row, from 1 on, and 0 behind the
+            last.
         y: (rows, length) the token after each.
         weight: (rows, length) 1 where that is to be foretold, 0 where not.
     """
@@ -33,6 +35,16 @@ class Examples(NamedTuple):
     x: NDArray[np.int32]
     y: NDArray[np.int32]
     weight: NDArray[np.float32]
+
+    @property
+    def length(self) -> int:
+        """How many tokens a row has."""
+        return int(self.y.shape[1])
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether rows hold several texts each."""
+        return bool(self.x.shape[1] == 2 * self.y.shape[1])
 
 
 class Spelled(NamedTuple):
@@ -54,6 +66,7 @@ def examples(
     length: int | None = None,
     completions: bool = True,
     join: bool = False,
+    pack: bool = False,
     cut: bool = False,
 ) -> Examples:
     """Makes rows to train from of texts.
@@ -73,10 +86,13 @@ def examples(
         join: Whether texts are put one behind the other and cut into rows of `length`, so that no row is
             padded: for running text. A row then begins anywhere, and is read as if texts went on from those
             before them.
+        pack: Whether a row holds as many texts as have room in it, each of which is read by itself: attention
+            sees its own text alone, and what is computed is what it is with a row for each, but for rounding.
+            For `fine_tune`; a network with recurrent layers or trained positions refuses such rows.
         cut: Whether longer texts are cut; they are refused where not.
 
     Returns:
-        The rows: `loom.train(net, loom.text.examples(...))`, of a network of as many steps.
+        The rows, for `fine_tune`, or `loom.train` of a network that reads as many steps.
 
     Raises:
         ConfigError: A row is none of these, is longer than `length`, or has nothing to learn; or the model
@@ -87,7 +103,9 @@ def examples(
         >>> data = loom.text.examples(model, rows, length=64)  # doctest: +SKIP
     """
     alone, together = flag("examples", "completions", completions), flag("examples", "join", join)
-    cuts = flag("examples", "cut", cut)
+    packs, cuts = flag("examples", "pack", pack), flag("examples", "cut", cut)
+    if packs and together:
+        raise ConfigError("examples: join=True and pack=True are two ways to fill rows; take one of them")
     most = None if length is None else whole("examples", "length", length, least=1, most=1 << 24)
     spelled = [spell(model, row, number) for number, row in enumerate(_listed(rows))]
     if not spelled:
@@ -107,7 +125,8 @@ def examples(
             for at in range(0, max(len(whole_text.tokens) - 1, 1), most)
         ]
         spelled = [row for row in spelled if any(row.counts[1:])]
-    return filled(spelled, most, cut=cuts, pad=model.vocabulary.pad)
+    made = filled(spelled, most, cut=cuts, pad=model.vocabulary.pad)
+    return packed(made, [len(row.tokens) - 1 for row in spelled]) if packs else made
 
 
 def filled(spelled: Sequence[Spelled], length: int | None, *, cut: bool, pad: int | None) -> Examples:
@@ -142,6 +161,39 @@ def filled(spelled: Sequence[Spelled], length: int | None, *, cut: bool, pad: in
         x[number, :read] = tokens[:read]
         y[number, :read] = tokens[1 : read + 1]
         weight[number, :read] = counts[1 : read + 1]
+    return Examples(x, y, weight)
+
+
+def packed(data: Examples, lengths: Sequence[int]) -> Examples:
+    """Puts several texts into each row: the longest first, each into the first row that has room for it.
+
+    Args:
+        data: A row for each.
+        lengths: How many tokens are read of each, where it is not cut.
+    """
+    steps = data.length
+    sizes = [min(length, steps) for length in lengths]
+    room: list[int] = []
+    places: list[list[int]] = []
+    for text in sorted(range(len(sizes)), key=lambda text: -sizes[text]):
+        row = next((row for row, free in enumerate(room) if free >= sizes[text]), len(room))
+        if row == len(room):
+            room.append(steps)
+            places.append([])
+        room[row] -= sizes[text]
+        places[row].append(text)
+    x = np.full((len(places), 2 * steps), data.x.flat[-1], np.int32)
+    x[:, :steps] = 0
+    y, weight = np.zeros((len(places), steps), np.int32), np.zeros((len(places), steps), np.float32)
+    for row, texts in enumerate(places):
+        at = 0
+        for number, text in enumerate(texts, 1):
+            size = sizes[text]
+            x[row, at : at + size] = number
+            x[row, steps + at : steps + at + size] = data.x[text, :size]
+            y[row, at : at + size] = data.y[text, :size]
+            weight[row, at : at + size] = data.weight[text, :size]
+            at += size
     return Examples(x, y, weight)
 
 

@@ -52,6 +52,7 @@ def fine_tune(
     length: int | None = None,
     completions: bool = True,
     join: bool = False,
+    pack: bool = False,
     cut: bool = False,
     validation: Iterable[Row] | Examples | None = None,
     callbacks: Iterable[Callback] = (),
@@ -76,6 +77,7 @@ def fine_tune(
         length: As in `loom.text.examples`, as are those up to `cut`.
         completions: See `length`.
         join: See `length`.
+        pack: See `length`.
         cut: See `length`.
         validation: Rows that are measured but not learned from.
         callbacks: As in `loom.train`.
@@ -89,12 +91,13 @@ def fine_tune(
         ShapeError: The network cannot read rows of that length.
     """
     chosen = _USUAL if config is None else config
-    options = {"length": length, "completions": completions, "join": join, "cut": cut}
-    data = rows if isinstance(rows, Examples) else examples(model, rows, **options)  # type: ignore[arg-type]
-    steps = data.x.shape[1]
+    options: dict[str, Any] = {"length": length, "completions": completions, "join": join}
+    options |= {"pack": pack, "cut": cut}
+    data = rows if isinstance(rows, Examples) else examples(model, rows, **options)
+    steps = data.length
     held = validation
     if held is not None and not isinstance(held, Examples):
-        held = examples(model, held, **{**options, "length": steps})
+        held = examples(model, held, **{**options, "length": steps, "pack": data.is_packed})
     settings = {
         "rank": rank,
         "alpha": alpha,
@@ -102,7 +105,11 @@ def fine_tune(
         "targets": targets,
         "rank_stabilized": rank_stabilized,
     }
-    with _training(model, steps):
+    if held is not None and (held.length, held.is_packed) != (steps, data.is_packed):
+        raise ConfigError(
+            "fine_tune: the rows of validation must be as long as the others, and packed as they are"
+        )
+    with _training(model, steps, packed=data.is_packed):
         _prepare(model, adapter, settings)
         return train(model.network, data, _told(chosen), held, callbacks, run=run)
 
@@ -176,7 +183,7 @@ def align(
     # The last label is no token's: it says how likely the answer was.
     x, y, weight = (np.pad(each, ((0, 0), (0, 1))) for each in data)
     data = Examples(x.astype(np.int32), y.astype(np.int32), weight.astype(np.float32))
-    with _training(model, data.x.shape[1]):
+    with _training(model, data.length):
         network = model.network
         _prepare(model, adapter, settings)
         used = [each.name for each in network.adapters.values() if each.active]
@@ -201,13 +208,13 @@ def _told(config: TrainingConfig) -> TrainingConfig:
 
 
 @contextmanager
-def _training(model: LanguageModel, steps: int) -> Iterator[None]:
+def _training(model: LanguageModel, steps: int, *, packed: bool = False) -> Iterator[None]:
     """Gives the network as many steps meanwhile as rows have, and nobody else the turn."""
     with model.lock:
         engine = engine_of(model.network)
         before = tuple(model.network.input_shape)
         try:
-            engine.resize((steps,))
+            engine.resize((steps,), packed=packed)
             yield
         finally:
             engine.resize(before)

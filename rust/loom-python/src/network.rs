@@ -165,9 +165,10 @@ impl Network {
         self.change(py, move |engine| engine.set_extents(loom::Shape::new(extents)))
     }
 
-    /// Gives the input other extents for good, where no parameter depends on them.
-    fn resize(&self, py: Python<'_>, extents: Vec<usize>) -> PyResult<()> {
-        self.change(py, move |engine| engine.resize(loom::Shape::new(extents)))
+    /// Gives the input other extents for good, where no parameter depends on them; `packed` for rows of several
+    /// sequences, which begin with the number of each step's.
+    fn resize(&self, py: Python<'_>, extents: Vec<usize>, packed: bool) -> PyResult<()> {
+        self.change(py, move |engine| engine.resize(loom::Shape::new(extents), packed))
     }
 
     /// Whether the output has a step for each of the input's, where rows have lengths; once built.

@@ -136,7 +136,8 @@ pub struct Context {
     pub carried: Vec<BoundState>,
     /// Which of the two, and where.
     pub carrying: Carrying,
-    /// Which steps of a sequence are real: (time,) a row, 1 where real and 0 in padding.
+    /// Which steps of a sequence are real: (time,) a row, 0 in padding, and 1 where real; of rows that hold several
+    /// sequences the number of a step's, from 1 on.
     pub mask: Option<Value>,
 }
 

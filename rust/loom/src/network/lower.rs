@@ -82,7 +82,7 @@ impl Lowered {
         let mut value = input;
         // Which steps are real, for as long as there are steps.
         let mut mask = None;
-        if network.has_lengths() && mode.session.is_none() {
+        if network.row_prefix() > 0 && mode.session.is_none() {
             let (sequence, real) = network.lower_lengths(b, input);
             (value, mask) = (sequence, Some(real));
         }
@@ -238,9 +238,9 @@ impl Lowered {
             }
             match number.checked_sub(1) {
                 Some(before) => contributions[before].push(gradient),
-                None if network.has_lengths() => {
+                None if network.row_prefix() > 0 => {
                     let total = network.row_shape().len();
-                    input_gradient = Some(row_of(b, &[(1..total, gradient)], total));
+                    input_gradient = Some(row_of(b, &[(network.row_prefix()..total, gradient)], total));
                 }
                 None => input_gradient = Some(gradient),
             }
