@@ -195,9 +195,9 @@ class AdapterSettings(Plain):
         name: What it is called.
         rank: How many numbers lie between its two factors.
         alpha: What its scale is made of.
+        parameters: The names of the weights in the layer.
         dropout: The probability that training zeroes what it reads.
         rank_stabilized: Whether alpha is divided by the root of the rank, instead of by the rank.
-        parameters: The names of the weights in the layer.
         active: Whether the layer computes with it.
         trainable: Whether an optimizer may move it.
 
@@ -208,9 +208,9 @@ class AdapterSettings(Plain):
     name: str
     rank: int
     alpha: float
+    parameters: Sequence[str]
     dropout: float = 0.0
     rank_stabilized: bool = False
-    parameters: Sequence[str] = ()
     active: bool = True
     trainable: bool = True
 

@@ -58,6 +58,7 @@ _PLAIN = (
 )
 # What lets every check of a class run, where its defaults do not.
 _PROBES: dict[type, dict[str, Any]] = {
+    AdapterSettings: {"parameters": ("weight",)},
     CellConfig: {"at": (0, 0, 0)},
     LayerSettings: {"at": (0, 0, 0, 0)},
     LinkConfig: {"source": (0, 0, 0), "target": (0, 0, 0), "combine": "concat"},

@@ -51,7 +51,7 @@ def command(
     device: str,
     **options: Any,  # noqa: ANN401 - each as its option says
 ) -> int:
-    """Train the language model in MODEL further on the texts in DATA.
+    """Train the language model in MODEL on the texts in DATA.
 
     MODEL is a folder of the Hugging Face Hub, or a GGUF file. DATA has one row a line in JSON: {"text": ...},
     {"prompt": ..., "completion": ...}, {"messages": [...]}, or pairs to prefer one of, {"prompt": ...,
