@@ -34,6 +34,7 @@ pub mod masked_softmax;
 pub mod measure;
 pub mod mix;
 pub mod nested_softmax;
+pub mod next_step;
 pub mod noise;
 pub mod normalize;
 pub mod one_hot;
@@ -89,6 +90,7 @@ pub use masked_softmax::{MaskedSoftmax, TimeMask};
 pub use measure::{Collect, Judge, Measure};
 pub use mix::{Mix, MixPart, Scale};
 pub use nested_softmax::NestedSoftmax;
+pub use next_step::{Choose, Recall};
 pub use noise::GaussianNoise;
 pub use normalize::{ChannelMoments, ChannelNormalize, GainGradient, Normalize, RunningAverage};
 pub use one_hot::OneHot;
@@ -242,6 +244,8 @@ operations! {
     Positions: 5e-6,
     Combination: 5e-6,
     OneHot: 0.0,
+    Choose: 0.0,
+    Recall: 0.0,
     StepWeights: 1e-6,
     Route: 1e-5,
     ExpertProduct: 2e-5,

@@ -3,6 +3,7 @@
 //! (Dao et al. 2023, "Flash-Decoding").
 
 use super::Attention;
+use super::text::each;
 use crate::Result;
 use crate::shader::{Recorder, Shader};
 
@@ -11,9 +12,16 @@ const MOST_QUERIES: usize = 15;
 /// Fewer keys than this would leave most threads idle.
 const LEAST_KEYS: usize = 32;
 /// Keys whose weights lie in the workgroup's memory at a time.
-const CHUNK: usize = 1024;
+const CHUNK: usize = 512;
+/// The most threads that score a key together.
+const TEAM: usize = 4;
 /// Keys of one workgroup.
 const SPAN: usize = 1024;
+
+/// Values that a thread loads together.
+const AT_ONCE: usize = 8;
+/// Units of a head that are written out one by one.
+const MOST_WRITTEN: usize = 32;
 
 /// How the keys are shared out.
 #[derive(Clone, Copy)]
@@ -30,7 +38,7 @@ impl FewQueries {
         let units = op.vectors().units();
         let wanted = (op.keys.next_power_of_two() / 2).clamp(64, 512);
         let mut threads = wanted.min(1 << capabilities.workgroup_threads.ilog2());
-        let bytes = |threads: usize| (units + threads) * 16 + (CHUNK + threads) * 4;
+        let bytes = |threads: usize| (units + threads) * 16 + (CHUNK * (TEAM + 1) + threads) * 4;
         while threads > 16 && bytes(threads) > capabilities.workgroup_storage {
             threads /= 2;
         }
@@ -46,12 +54,32 @@ impl FewQueries {
         let alone = self.spans == 1;
         let functions = vectors.functions(&["q", "k", "v"], if alone { &["y"] } else { &[] });
         let store = if alone { STORE } else { STORE_PART };
+        let units = vectors.units();
+        let team = if units.is_multiple_of(TEAM) { TEAM } else { 1 };
+        let unit = |u| format!("products = fma(load_k(theirs, {u}, true), asked[{u}], products);");
+        // Written out, the loads of a key wait for nothing of each other.
+        let score = match units / team {
+            shares @ ..=MOST_WRITTEN => each(shares, |share| unit(format!("{}u + mate", share * team))),
+            _ => format!("for (var u = mate; u < UNITS; u += TEAM) {{\n{}\n}}", unit("u".into())),
+        };
+        let load = |i| {
+            format!(
+                "let j{i} = min(j + {i}u * LANES, count - 1u);\n\
+                 let weight{i} = select(0.0, weights[j{i}], j + {i}u * LANES < count);\n\
+                 let v{i} = load_v(others + (base + j{i}) * KEY_VALUE_HEADS, unit, true);"
+            )
+        };
         let shader = op
             .shader("", include_str!("few_queries.wgsl"), functions)
             .threads(self.threads)
             .constant("CHUNK", CHUNK.min(op.keys))
             .constant("SPAN", SPAN)
-            .section("STORE", store.to_string())
+            .section("STORE", store)
+            .section("SCORE", score)
+            .constant("AT_ONCE", AT_ONCE)
+            .constant("TEAM", team)
+            .section("LOAD", each(AT_ONCE, load))
+            .section("GATHER", each(AT_ONCE, |i| format!("y = fma(vec4<f32>(weight{i}), v{i}, y);")))
             .read("q", element, recorder.read(0)?)
             .read("k", element, recorder.read(1)?)
             .read("v", element, recorder.read(2)?);

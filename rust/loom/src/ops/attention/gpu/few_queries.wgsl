@@ -11,6 +11,7 @@ const LANES: u32 = THREADS / UNITS;
 const TELLERS: u32 = THREADS / 16u;
 
 var<workgroup> asked: array<vec4<f32>, UNITS>;
+var<workgroup> partials: array<f32, CHUNK * TEAM>;
 var<workgroup> weights: array<f32, CHUNK>;
 var<workgroup> told: array<f32, THREADS>;
 var<workgroup> gathered: array<vec4<f32>, THREADS>;
@@ -69,6 +70,7 @@ fn main(number: u32, thread: u32) {
     workgroupBarrier();
     let first = max(first_key(place), span * SPAN);
     let last = min(last_key(place), (span + 1u) * SPAN);
+    let mate = thread % TEAM;
     let lane = thread / UNITS;
     let unit = thread % UNITS;
     var largest = LEAST;
@@ -77,15 +79,22 @@ fn main(number: u32, thread: u32) {
     for (var base = first; base < last; base += CHUNK) {
         let count = min(CHUNK, last - base);
         var larger = largest;
+        // Threads beside each other read what lies beside each other: a team of them scores a key.
+        for (var j = thread / TEAM; j < count; j += THREADS / TEAM) {
+            let theirs = others + (base + j) * KEY_VALUE_HEADS;
+            var products = vec4<f32>();
+            #{SCORE}
+            partials[j * TEAM + mate] = products.x + products.y + (products.z + products.w);
+        }
+        workgroupBarrier();
         for (var j = thread; j < count; j += THREADS) {
             var score = LEAST;
             if sees(row, place, base + j) {
-                let theirs = others + (base + j) * KEY_VALUE_HEADS;
-                var products = vec4<f32>();
-                for (var u = 0u; u < UNITS; u += 1u) {
-                    products = fma(load_k(theirs, u, true), asked[u], products);
+                var sum = partials[j * TEAM];
+                for (var i = 1u; i < TEAM; i += 1u) {
+                    sum += partials[j * TEAM + i];
                 }
-                score = capped(products.x + products.y + (products.z + products.w));
+                score = capped(sum);
             }
             weights[j] = score;
             larger = max(larger, score);
@@ -103,9 +112,10 @@ fn main(number: u32, thread: u32) {
         }
         workgroupBarrier();
         if lane < LANES {
-            for (var j = lane; j < count; j += LANES) {
-                let theirs = others + (base + j) * KEY_VALUE_HEADS;
-                y = fma(vec4<f32>(weights[j]), load_v(theirs, unit, true), y);
+            // Several loads under way at a time; what is past the last key weighs nothing.
+            for (var j = lane; j < count; j += AT_ONCE * LANES) {
+                #{LOAD}
+                #{GATHER}
             }
         }
         workgroupBarrier();
