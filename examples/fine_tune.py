@@ -1,9 +1,9 @@
-"""Fine-tunes a language model of bytes on a text file: first whole, then an adapter beside weights of four bits.
+"""Fine-tunes a language model of bytes on a text: first whole, then an adapter beside weights of four bits.
 
     python examples/fine_tune.py TEXT [--other OTHER] [--epochs N] [--device DEVICE] [--output FOLDER]
 
-Without --other the last fifth of TEXT is what the adapter learns. It writes before and after, and says how well
-the model foretells the end of that text with the adapter and without.
+Without --other the last fifth of TEXT is what the adapter learns. It writes before and after, and says how
+well the model foretells the end of that text with the adapter and without.
 """
 
 from __future__ import annotations
