@@ -39,7 +39,9 @@ def biased(seed: int = 1) -> loom.Network:
 
 def recurrent(seed: int = 1) -> loom.Network:
     return loom.Sequential(
-        [nn.Embedding(VOCABULARY, 16), nn.GRU(24, return_sequences=True), nn.Dense(VOCABULARY)], input_shape=(16,), seed=seed
+        [nn.Embedding(VOCABULARY, 16), nn.GRU(24, return_sequences=True), nn.Dense(VOCABULARY)],
+        input_shape=(16,),
+        seed=seed,
     )
 
 

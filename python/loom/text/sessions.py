@@ -135,6 +135,11 @@ class Sessions:
         chosen.restart()
         return chosen
 
+    def forget(self) -> None:
+        """Lets go of the sessions that nobody has: the network has changed."""
+        with self.lock:
+            self._idle.clear()
+
     @property
     def piece(self) -> int:
         """The most tokens of a prompt that are read before others have their turn."""

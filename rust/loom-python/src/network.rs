@@ -165,6 +165,12 @@ impl Network {
         self.change(py, move |engine| engine.set_extents(loom::Shape::new(extents)))
     }
 
+    /// Gives the input other extents for good, where no parameter depends on them; `packed` for rows of several
+    /// sequences, which begin with the number of each step's.
+    fn resize(&self, py: Python<'_>, extents: Vec<usize>, packed: bool) -> PyResult<()> {
+        self.change(py, move |engine| engine.resize(loom::Shape::new(extents), packed))
+    }
+
     /// Whether the output has a step for each of the input's, where rows have lengths; once built.
     fn output_has_steps(&self) -> PyResult<bool> {
         self.read()?.output_has_steps().map_err(exception)
@@ -295,6 +301,46 @@ impl Network {
     fn set_frozen(&self, py: Python<'_>, at: At, name: &str, frozen: bool) -> PyResult<()> {
         let (cell, layer) = split(at);
         self.change(py, move |engine| engine.set_frozen(cell, layer, name, frozen))
+    }
+
+    /// The adapters of a layer, as JSON.
+    fn adapters(&self, at: At) -> PyResult<String> {
+        let (cell, layer) = split(at);
+        let engine = self.read()?;
+        let adapters: Vec<_> = engine.layer(cell, layer).map_err(exception)?.adapters().collect();
+        serde_json::to_string(&adapters)
+            .map_err(|error| exception(loom::Error::Serialization(error.to_string())))
+    }
+
+    /// Puts an adapter, described as JSON, beside weights of a layer.
+    fn add_adapter(&self, py: Python<'_>, at: At, adapter: &str) -> PyResult<()> {
+        let (cell, layer) = split(at);
+        let adapter = from_json(adapter)?;
+        self.change(py, move |engine| engine.add_adapter(cell, layer, adapter))
+    }
+
+    /// Takes an adapter away from a layer.
+    fn remove_adapter(&self, py: Python<'_>, at: At, name: &str) -> PyResult<()> {
+        let (cell, layer) = split(at);
+        self.change(py, move |engine| engine.remove_adapter(cell, layer, name))
+    }
+
+    /// Has a layer compute with an adapter or not, and lets an optimizer move it or not.
+    fn set_adapter(&self, py: Python<'_>, at: At, name: &str, active: bool, trainable: bool) -> PyResult<()> {
+        let (cell, layer) = split(at);
+        self.change(py, move |engine| engine.set_adapter(cell, layer, name, (active, trainable)))
+    }
+
+    /// Adds what an adapter adds to the weights of a layer, and takes it away.
+    fn merge_adapter(&self, py: Python<'_>, at: At, name: &str) -> PyResult<()> {
+        let (cell, layer) = split(at);
+        self.change(py, move |engine| engine.merge_adapter(cell, layer, name))
+    }
+
+    /// The weights of a layer beside which an adapter can stand; builds the network.
+    fn adaptable(&self, py: Python<'_>, at: At) -> PyResult<Vec<String>> {
+        let (cell, layer) = split(at);
+        self.look_built(py, move |engine| engine.adaptable(cell, layer))
     }
 
     /// What the learning rate of a layer is multiplied by.

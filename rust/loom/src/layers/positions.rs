@@ -98,6 +98,7 @@ impl Layer for PositionalEmbedding {
             // Positions stay as exact as they are.
             morphable: false,
             decay_exempt: false,
+            adaptable: false,
         }]
     }
 

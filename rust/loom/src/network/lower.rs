@@ -130,7 +130,7 @@ impl Lowered {
         let mut value = input;
         // Which steps are real, for as long as there are steps.
         let mut mask = None;
-        if network.has_lengths() && mode.session.is_none() {
+        if network.row_prefix() > 0 && mode.session.is_none() {
             let (sequence, real) = network.lower_lengths(b, input);
             (value, mask) = (sequence, Some(real));
         }
@@ -298,9 +298,9 @@ impl Lowered {
             }
             match number.checked_sub(1) {
                 Some(before) => contributions[before].push(gradient),
-                None if network.has_lengths() => {
+                None if network.row_prefix() > 0 => {
                     let total = network.row_shape().len();
-                    input_gradient = Some(row_of(b, &[(1..total, gradient)], total));
+                    input_gradient = Some(row_of(b, &[(network.row_prefix()..total, gradient)], total));
                 }
                 None => input_gradient = Some(gradient),
             }
@@ -330,6 +330,8 @@ fn shape_of_input(network: &Network, mode: Mode) -> Result<Shape> {
 
 impl Network {
     pub(crate) fn context(&self, placed: &PlacedLayer, mode: Mode) -> Context {
+        let trained =
+            placed.store.is_some_and(|store| self.trained_stores().any(|(other, _)| other == store));
         let parameters = match placed.store {
             None => Vec::new(),
             Some(store) => self.registry.stores[store]
@@ -345,6 +347,7 @@ impl Network {
                     quantized: !mode.training
                         && !placed.is_tied()
                         && placed.numerics.of(info).numerics.activations.is_some(),
+                    trained,
                 })
                 .collect(),
         };
@@ -358,6 +361,7 @@ impl Network {
             keeps: mode.training || mode.keeps,
             session: mode.session.is_some(),
             parameters,
+            adapters: self.bound_adapters(placed),
             states: states.collect(),
             ..Context::default()
         }
@@ -365,13 +369,14 @@ impl Network {
 
     /// Whether an optimizer moves what a layer computes from.
     pub(crate) fn is_trained(&self, placed: &PlacedLayer) -> bool {
-        let Some(store) = placed.store.filter(|_| placed.trainable) else { return false };
-        self.trained_stores().any(|(trained, _)| trained == store)
+        let own = placed.store.filter(|_| placed.trainable);
+        let own = own.is_some_and(|store| self.trained_stores().any(|(trained, _)| trained == store));
+        own || placed.trained_stores().next().is_some()
     }
 
     /// The stores that an optimizer moves, with the layers that own them, in order.
     pub(crate) fn trained_stores(&self) -> impl Iterator<Item = (usize, &PlacedLayer)> {
-        self.owners().filter(|placed| placed.trainable).filter_map(|placed| Some((placed.store?, placed)))
+        self.layers().flat_map(|placed| placed.trained_stores().map(move |store| (store, placed)))
     }
 
     /// The layers without those that use another one's parameters, in order.

@@ -21,6 +21,7 @@ pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resu
     if config.tween.is_some() {
         network.check_single("learning by targets")?;
         network.check_fixed("learning by targets")?;
+        network.check_no_adapters("learning by targets")?;
     }
     let element = network.precision().size();
     let rule = config.rule();

@@ -224,6 +224,7 @@ impl Layer for MultiHeadAttention {
             fan_out: norm.extent,
             morphable: false,
             decay_exempt: true,
+            adaptable: false,
         });
         weights.chain(gains).collect()
     }
