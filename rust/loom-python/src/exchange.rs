@@ -11,13 +11,16 @@ pub struct Communicator {
     object: Py<PyAny>,
     rank: usize,
     ranks: usize,
+    wish: u8,
+    /// What any process wishes.
+    pub wishes: u8,
 }
 
 impl Communicator {
-    /// Of an object with `rank`, `size`, `to_each` and `to_all`.
-    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let rank = object.getattr("rank")?.extract()?;
-        Ok(Self { rank, ranks: object.getattr("size")?.extract()?, object: object.clone().unbind() })
+    /// Of an object with `rank`, `size`, `to_each` and `to_all`, for a process that wishes something.
+    pub fn of(object: &Bound<'_, PyAny>, wish: u8) -> PyResult<Self> {
+        let (rank, ranks) = (object.getattr("rank")?.extract()?, object.getattr("size")?.extract()?);
+        Ok(Self { rank, ranks, wish, wishes: 0, object: object.clone().unbind() })
     }
 }
 
@@ -44,5 +47,13 @@ impl Exchange for Communicator {
             self.object.bind(py).call_method1("to_all", (PyBytes::new(py, &part),))?.extract()
         })
         .map_err(raised)
+    }
+
+    fn wish(&self) -> u8 {
+        self.wish
+    }
+
+    fn hear(&mut self, wishes: u8) {
+        self.wishes |= wishes;
     }
 }

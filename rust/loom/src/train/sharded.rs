@@ -38,6 +38,15 @@ pub trait Exchange {
     /// # Errors
     /// As [`to_each`](Self::to_each).
     fn to_all(&mut self, part: Vec<u8>) -> Result<Vec<Vec<u8>>>;
+
+    /// What this process would have all do once the step is done, in bits that whoever runs the steps gives a meaning:
+    /// they travel with the step, at no cost.
+    fn wish(&self) -> u8 {
+        0
+    }
+
+    /// Tells what any process wishes, the same in all of them. A step that is left out brings nothing.
+    fn hear(&mut self, _wishes: u8) {}
 }
 
 /// A single process.
@@ -159,18 +168,20 @@ impl<T: Real> Unit<T> {
 
 /// Tells all processes whether this one could do its part, with `part` for them; fails in all where one could not.
 fn agree(exchange: &mut dyn Exchange, part: Result<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+    let wish = exchange.wish();
     let told = match &part {
-        Ok(bytes) => [&[0u8], &bytes[..]].concat(),
-        Err(error) => [&[1u8], error.to_string().as_bytes()].concat(),
+        Ok(bytes) => [&[0u8, wish], &bytes[..]].concat(),
+        Err(error) => [&[1u8, wish], error.to_string().as_bytes()].concat(),
     };
     let all = exchange.to_all(told)?;
     part?;
-    let failed = all.iter().enumerate().find(|(_, told)| told.first() != Some(&0));
+    exchange.hear(all.iter().filter_map(|told| told.get(1)).fold(0, |wishes, wish| wishes | wish));
+    let failed = all.iter().enumerate().find(|(_, told)| told.len() < 2 || told[0] != 0);
     if let Some((rank, told)) = failed {
-        let message = String::from_utf8_lossy(told.get(1..).unwrap_or_default());
+        let message = String::from_utf8_lossy(told.get(2..).unwrap_or_default());
         return Err(Error::State(format!("rank {rank} could not go on: {message}")));
     }
-    Ok(all.into_iter().map(|mut told| told.split_off(1)).collect())
+    Ok(all.into_iter().map(|mut told| told.split_off(2)).collect())
 }
 
 impl Trainer {
