@@ -238,7 +238,9 @@ def test_whatever_kills_a_rank_the_same_line_ends_in_the_unbroken_runs_bits(
             mpi, count = draw.random() < 0.4, draw.randint(2, 4)
             process = begun(folder, count, 0.01, kind="drawn", mpi=mpi)
             if kills < wanted:
-                time.sleep(draw.uniform(0.4, 1.6))
+                # Those that have not found each other yet are waited for.
+                wait_for(folder, "events.jsonl")
+                time.sleep(draw.uniform(0.0, 0.5))
                 ranks = ranks_of(process)
                 if ranks and process.poll() is None:
                     os.kill(draw.choice(list(ranks.values())), signal.SIGKILL)
