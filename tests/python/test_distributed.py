@@ -79,6 +79,19 @@ def test_weights_moments_history_and_files_are_the_same_for_any_number(name: str
             assert found[1:] == alone[1:], count
 
 
+@pytest.mark.parametrize("name", ["perceptron", "mixed", "batch norm"])
+def test_gpus_of_one_kind_come_to_the_same_bits_whatever_their_number(gpu: str, name: str) -> None:
+    alone = trained(name, None, shards=4, device=gpu)
+    for count in (2, 4):
+        for found in loom.distributed.threads(
+            count, lambda ranks: trained(name, ranks, shards=4, device=gpu)
+        ):
+            assert found[0] == alone[0], count
+            assert found[1:] == alone[1:], count
+    processor = trained(name, None, shards=4, device="cpu")
+    np.testing.assert_allclose(alone[2], processor[2], rtol=2e-3)
+
+
 def test_several_processes_take_eight_shards_unless_told() -> None:
     alone = trained("perceptron", None, shards=8)[0]
     assert {

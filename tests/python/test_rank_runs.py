@@ -230,7 +230,7 @@ def test_whatever_kills_a_rank_the_same_line_ends_in_the_unbroken_runs_bits(
     tmp_path: Path, unbroken: str
 ) -> None:
     draw = random.Random(5)
-    kills, wanted, number = 0, 200 if SOAK else 2, 0
+    kills, wanted, number = 0, 200 if SOAK else 1, 0
     while kills < wanted:
         number += 1
         folder = tmp_path / str(number)
@@ -254,7 +254,7 @@ def test_whatever_kills_a_rank_the_same_line_ends_in_the_unbroken_runs_bits(
 
 
 @linux
-@pytest.mark.parametrize("whom", ["a rank", "all"])
+@pytest.mark.parametrize("whom", ["a rank", *(["all"] if SOAK else [])])
 def test_a_request_to_end_is_kept_by_all_ranks(tmp_path: Path, unbroken: str, whom: str) -> None:
     process = begun(tmp_path, 3, 0.1, kind="drawn")
     wait_for(tmp_path, "states/epoch-0000000-batch-*")
@@ -280,7 +280,8 @@ def test_a_silent_rank_is_named(tmp_path: Path, mpi: bool) -> None:
         while time.monotonic() < end and alive(ranks[0]):
             time.sleep(0.05)
     finally:
-        os.kill(ranks[1], signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(ranks[1], signal.SIGKILL)
     _, error = told(process)
     assert process.returncode != 0
     assert "rank 1 did not answer within 2 s" in error

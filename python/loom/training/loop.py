@@ -56,7 +56,7 @@ from loom.training.sharing import Sharing, arithmetic, sharing
 from loom.training.signs import case_of, warn_of_mistakes
 from loom.training.sized import dealt, told
 from loom.training.trainable import TrainableNetwork
-from loom.training.witness import Witness, witness
+from loom.training.witness import Witness, device_identity, witness
 
 __all__ = ["run_training"]
 
@@ -279,9 +279,12 @@ class _Run:
             identity["network"] = json.loads(self.engine.native.config())
             identity["weights"] = network.fingerprint()
             shared.check_same(identity)
-            # GPUs' sums have an order of their own.
-            config = replace(config, device="cpu" if config.device == "auto" else config.device)
+            with interrupts.open:
+                config = replace(config, device=shared.device(config.device))
         self.engine.place_for_training(config.device)
+        if shared is not None:
+            # Kinds of GPUs add up in orders of their own.
+            shared.check_same({"device": device_identity(self.engine.device)})
         self.progress = reporter(verbose=config.verbose) if shared is None or shared.leads else None
         stopping = config.early_stopping if isinstance(config.early_stopping, EarlyStopping) else None
         with interrupts.open:

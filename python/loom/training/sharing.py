@@ -23,6 +23,7 @@ from loom.callbacks import (
     ReduceLROnPlateau,
     TerminateOnNaN,
 )
+from loom.device import devices
 from loom.distributed import Alone, Communicator, current
 from loom.errors import ConfigError, StateError
 from loom.training.config import TrainingConfig
@@ -123,6 +124,23 @@ class Sharing:
         told = json.loads(self.from_lead(json.dumps(here).encode()))
         if told["process"] != here["process"]:
             set_streams(from_plain(told["streams"]))
+
+    def device(self, wanted: str) -> str:
+        """Returns the device of this process: of "gpu" the one by its number among those of its machine.
+
+        Args:
+            wanted: As in the settings; "auto" is the processor, for GPUs' bits are of a kind of GPU.
+        """
+        here = socket.gethostname()
+        hosts = [told.decode() for told in self.communicator.to_all(here.encode())]
+        if wanted == "auto":
+            return "cpu"
+        if wanted != "gpu" or self.communicator.size == 1:
+            return wanted
+        found = [device for device in devices() if device.name != "cpu"]
+        gpus = [device for device in found if not device.software] or found
+        number = hosts[: self.communicator.rank].count(here)
+        return gpus[number % len(gpus)].name if gpus else wanted
 
     def any(self, *, one: bool) -> bool:
         """Whether any process says so."""

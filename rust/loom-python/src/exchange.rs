@@ -2,9 +2,27 @@
 
 use crate::function::raised;
 use loom::Result;
-use loom::train::Exchange;
+use loom::train::{self, Attendant, Exchange};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
+use std::sync::Arc;
+
+/// Where ranks that are threads of this process meet: they hand each other memory, and Python need not run.
+#[pyclass(module = "loom._native", frozen)]
+pub struct Meeting(Arc<train::Meeting>);
+
+#[pymethods]
+impl Meeting {
+    #[new]
+    fn new(ranks: usize) -> Self {
+        Self(Arc::new(train::Meeting::new(ranks)))
+    }
+
+    /// Ends it for all, with a reason.
+    fn fail(&self, message: &str) {
+        self.0.fail(message);
+    }
+}
 
 /// A communicator of `loom.distributed`.
 pub struct Communicator {
@@ -12,6 +30,8 @@ pub struct Communicator {
     rank: usize,
     ranks: usize,
     wish: u8,
+    /// Where its threads meet, if they are of one process.
+    thread: Option<Attendant>,
     /// What any process wishes.
     pub wishes: u8,
 }
@@ -20,7 +40,12 @@ impl Communicator {
     /// Of an object with `rank`, `size`, `to_each` and `to_all`, for a process that wishes something.
     pub fn of(object: &Bound<'_, PyAny>, wish: u8) -> PyResult<Self> {
         let (rank, ranks) = (object.getattr("rank")?.extract()?, object.getattr("size")?.extract()?);
-        Ok(Self { rank, ranks, wish, wishes: 0, object: object.clone().unbind() })
+        let meeting = object.getattr_opt("_meeting")?;
+        let thread = match meeting.as_ref().and_then(|it| it.cast::<Meeting>().ok()) {
+            Some(meeting) => Some(Attendant { meeting: meeting.get().0.clone(), rank }),
+            None => None,
+        };
+        Ok(Self { rank, ranks, wish, thread, wishes: 0, object: object.clone().unbind() })
     }
 }
 
@@ -34,6 +59,9 @@ impl Exchange for Communicator {
     }
 
     fn to_each(&mut self, parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+        if let Some(thread) = &mut self.thread {
+            return thread.to_each(parts);
+        }
         Python::attach(|py| {
             let parts: Vec<_> = parts.iter().map(|part| PyBytes::new(py, part)).collect();
             let parts = PyList::new(py, parts)?;
@@ -43,6 +71,9 @@ impl Exchange for Communicator {
     }
 
     fn to_all(&mut self, part: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+        if let Some(thread) = &mut self.thread {
+            return thread.to_all(part);
+        }
         Python::attach(|py| {
             self.object.bind(py).call_method1("to_all", (PyBytes::new(py, &part),))?.extract()
         })

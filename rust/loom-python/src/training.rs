@@ -167,6 +167,7 @@ impl Trainer {
             if let Some(step) = epoch.step_sharded(trainer, network, &view, shards, &mut exchange)? {
                 report.add(&step, config.track_perf.then(|| started.elapsed()));
             }
+            trainer.keep_up(network)?;
             Ok((report, epoch.is_done(network), exchange.wishes))
         })
     }
@@ -195,6 +196,7 @@ impl Trainer {
             engine::count_step(network, &step);
             let mut report = Report::default();
             report.add(&step, config.track_perf.then(|| started.elapsed()));
+            trainer.keep_up(network)?;
             Ok((report, exchange.wishes))
         })
     }

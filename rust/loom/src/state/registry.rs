@@ -49,6 +49,12 @@ pub trait Mirror: Any + Debug + Send {
     /// As [`current`](Self::current).
     fn current_gradient(&self, index: usize, bytes: &mut [u8]) -> Result<()>;
 
+    /// Reads all gradients back at once, where they are newer here.
+    ///
+    /// # Errors
+    /// As [`current`](Self::current).
+    fn fetch_gradients(&mut self, gradients: &mut [Buffer]) -> Result<()>;
+
     /// Reads back something kept beside the parameters, where this has the newer one.
     ///
     /// # Errors
@@ -289,7 +295,8 @@ impl Registry {
         self.mirror.as_mut().map(|mirror| &mut **mirror.get_mut().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn forget_device_gradients(&mut self) {
+    /// The host has changed gradients.
+    pub(crate) fn forget_device_gradients(&mut self) {
         if let Some(mirror) = self.mirror_mut() {
             mirror.forget_gradients();
         }
@@ -322,6 +329,30 @@ impl Registry {
             self.fetched.clear();
         }
         outcome
+    }
+
+    /// Brings all gradients back to the host, where the GPU's are newer.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the GPU was lost.
+    pub(crate) fn fetch_gradients(&mut self) -> Result<()> {
+        let Some(mirror) = &mut self.mirror else { return Ok(()) };
+        mirror.get_mut().unwrap_or_else(PoisonError::into_inner).fetch_gradients(&mut self.gradients)
+    }
+
+    /// What layers keep, as the newest of it is.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where it is on a GPU that was lost.
+    pub(crate) fn states_here(&mut self) -> Result<Vec<State>> {
+        (0..self.states.len()).try_for_each(|number| self.fetch_state(number))?;
+        Ok(self.states.clone())
+    }
+
+    /// Has layers keep something else.
+    pub(crate) fn set_states(&mut self, states: Vec<State>) {
+        self.states = states;
+        self.forget_device_states();
     }
 
     /// Brings one state back to the host, where the GPU's is newer.
