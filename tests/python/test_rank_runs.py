@@ -75,6 +75,23 @@ def test_a_run_goes_on_with_any_number_of_ranks_from_where_an_error_has_ended_it
     assert loom.load(tmp_path / "final.loom").fingerprint() == whole.fingerprint()
 
 
+def test_moments_in_parts_are_whole_in_the_folder_and_go_on_with_any_number(tmp_path: Path) -> None:
+    whole = network()
+    loom.train(whole, DATA, settings())
+    run = loom.RunFolder(tmp_path, every_steps=2, background=False)
+
+    def part(ranks: Any, *callbacks: loom.Callback) -> str:
+        net = network()
+        config = settings(split_moments=True)
+        loom.train(net, DATA, config, callbacks=callbacks, run=run, distributed=ranks)
+        return net.fingerprint()
+
+    for count, steps in ((3, 4), (2, 3), (4, 3)):
+        with pytest.raises((RuntimeError, loom.StateError)):
+            loom.distributed.threads(count, lambda ranks, left=steps: part(ranks, Ends(left, RuntimeError)))
+    assert loom.distributed.threads(3, part) == [whole.fingerprint()] * 3
+
+
 def test_one_process_that_is_left_goes_on_in_shards_unasked(tmp_path: Path) -> None:
     whole = network()
     loom.train(whole, DATA, settings(shards=8))

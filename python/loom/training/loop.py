@@ -403,6 +403,8 @@ class _Run:
             self.record.take_notes = self._take_notes
             try:
                 self._learn()
+                if self.shared is not None:
+                    self.shared.gather(self.engine.native, everywhere=True)
             finally:
                 try:
                     self.hooks.run("on_train_end", self.course.logs())

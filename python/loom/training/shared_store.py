@@ -54,6 +54,7 @@ class SharedStore(RunStore):
     def open(self, network: TrainableNetwork, identity: Mapping[str, Any]) -> bool:
         """Compares the run with the one that the folder holds; see `RunStore`."""
         engine_of(network).build()
+        self._network = network
         changed = super().open(network, identity) if self.leads else False
         return self._shared.from_lead(b"1" if changed else b"") == b"1"
 
@@ -88,8 +89,11 @@ class SharedStore(RunStore):
     def save(self, name: str, state: Callable[[], bytes], best: bytes | None = None) -> None:
         """Writes a state, in rank 0; see `RunStore`."""
         self._shared.wish_to_save(wishes=False)
+        native = engine_of(self._network).native
+        self._shared.gather(native, everywhere=False)
         if self.leads:
             super().save(name, state, best)
+            self._shared.split(native)
 
     def finish(self, final: bytes, result: Mapping[str, Any]) -> None:
         """Writes what the run has left, in rank 0; see `RunStore`."""

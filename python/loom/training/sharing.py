@@ -53,11 +53,13 @@ class Sharing:
     Args:
         communicator: What they tell each other through.
         shards: Into how many parts a step's rows are cut.
+        splits: Whether each process holds a part of the optimizer's moments alone.
     """
 
-    def __init__(self, communicator: Communicator, shards: int) -> None:
+    def __init__(self, communicator: Communicator, shards: int, *, splits: bool = False) -> None:
         self.communicator = communicator
         self.shards = shards
+        self.splits = splits and communicator.size > 1
         self.counts_batches = False
         """Whether a callback of any process looks at batches, and may end training after each."""
         self._stepping = False
@@ -146,6 +148,21 @@ class Sharing:
         """Whether any process says so."""
         return any(told == b"1" for told in self.communicator.to_all(b"1" if one else b"0"))
 
+    def gather(self, network: _native.Network, *, everywhere: bool) -> None:
+        """Brings the optimizer's moments together, where processes hold them in parts.
+
+        Args:
+            network: Theirs.
+            everywhere: In all processes, and not only in rank 0.
+        """
+        if self.splits:
+            network.gather_moments(self.communicator, everywhere)
+
+    def split(self, network: _native.Network) -> None:
+        """Goes back to holding a part, after rank 0 has had all."""
+        if self.splits:
+            network.split_moments(self.communicator.rank, self.communicator.size)
+
     def begin(self, *, wants_batches: bool) -> None:
         """Tells the others whether callbacks of this process look at batches."""
         self.counts_batches = self.any(one=wants_batches)
@@ -158,14 +175,18 @@ class Sharing:
     def run(self, trainer: _native.Trainer, examples: Any) -> tuple[_native.Report, bool]:  # noqa: ANN401
         """Runs the next step of the epoch over arrays with the others; whether it was the last."""
         self._before_step()
-        report, ended, heard = trainer.run_sharded(examples, self.shards, self.communicator, self._wish)
+        report, ended, heard = trainer.run_sharded(
+            examples, self.shards, self.communicator, self._wish, self.splits
+        )
         self._after_step(heard)
         return report, ended
 
     def step(self, trainer: _native.Trainer, examples: Any) -> _native.Report:  # noqa: ANN401
         """Runs a step over one batch with the others."""
         self._before_step()
-        report, heard = trainer.step_sharded(examples, self.shards, self.communicator, self._wish)
+        report, heard = trainer.step_sharded(
+            examples, self.shards, self.communicator, self._wish, self.splits
+        )
         self._after_step(heard)
         return report
 
@@ -244,7 +265,7 @@ def sharing(
             f"{communicator.size} processes need as many shards of a step, and there are {shards}; "
             f"set TrainingConfig(shards={communicator.size})"
         )
-    return Sharing(communicator, shards), replace(config, shards=shards)
+    return Sharing(communicator, shards, splits=config.split_moments), replace(config, shards=shards)
 
 
 def _kept_shards(run: RunFolder | str | PathLike[str] | None) -> int | None:

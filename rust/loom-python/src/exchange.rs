@@ -30,6 +30,7 @@ pub struct Communicator {
     rank: usize,
     ranks: usize,
     wish: u8,
+    splits: bool,
     /// Where its threads meet, if they are of one process.
     thread: Option<Attendant>,
     /// What any process wishes.
@@ -38,14 +39,14 @@ pub struct Communicator {
 
 impl Communicator {
     /// Of an object with `rank`, `size`, `to_each` and `to_all`, for a process that wishes something.
-    pub fn of(object: &Bound<'_, PyAny>, wish: u8) -> PyResult<Self> {
+    pub fn of(object: &Bound<'_, PyAny>, wish: u8, splits: bool) -> PyResult<Self> {
         let (rank, ranks) = (object.getattr("rank")?.extract()?, object.getattr("size")?.extract()?);
         let meeting = object.getattr_opt("_meeting")?;
         let thread = match meeting.as_ref().and_then(|it| it.cast::<Meeting>().ok()) {
             Some(meeting) => Some(Attendant { meeting: meeting.get().0.clone(), rank }),
             None => None,
         };
-        Ok(Self { rank, ranks, wish, thread, wishes: 0, object: object.clone().unbind() })
+        Ok(Self { rank, ranks, wish, splits, thread, wishes: 0, object: object.clone().unbind() })
     }
 }
 
@@ -82,6 +83,10 @@ impl Exchange for Communicator {
 
     fn wish(&self) -> u8 {
         self.wish
+    }
+
+    fn splits_moments(&self) -> bool {
+        self.splits
     }
 
     fn hear(&mut self, wishes: u8) {

@@ -153,10 +153,11 @@ impl Trainer {
         shards: usize,
         communicator: &Bound<'_, PyAny>,
         wish: u8,
+        splits: bool,
     ) -> PyResult<(Report, bool, u8)> {
         let arrays = borrow(examples)?;
         let view = arrays.view()?;
-        let mut exchange = Communicator::of(communicator, wish)?;
+        let mut exchange = Communicator::of(communicator, wish, splits)?;
         let mut guard = self.network.get().write()?;
         let network = &mut *guard;
         detached(py, || {
@@ -180,10 +181,11 @@ impl Trainer {
         shards: usize,
         communicator: &Bound<'_, PyAny>,
         wish: u8,
+        splits: bool,
     ) -> PyResult<(Report, u8)> {
         let arrays = borrow(examples)?;
         let view = arrays.view()?;
-        let mut exchange = Communicator::of(communicator, wish)?;
+        let mut exchange = Communicator::of(communicator, wish, splits)?;
         let mut guard = self.network.get().write()?;
         let network = &mut *guard;
         detached(py, || {

@@ -79,6 +79,8 @@ pub struct Registry {
     pub(crate) gradients: Vec<Buffer>,
     /// The optimizer's moments of each store; saved on request.
     pub(crate) moments: Vec<Vec<Buffer>>,
+    /// The stores whose moments are here, where several processes hold them in parts; those of others are empty.
+    pub(crate) owned: Option<Vec<bool>>,
     /// What layers keep beside their parameters: saved, but neither trained nor morphed.
     pub(crate) states: Vec<State>,
     /// Where, among the states, a watched training has its own; after those of all layers.
@@ -214,9 +216,11 @@ impl Registry {
                 (slots, store.len() * element)
             })
             .collect();
+        let held = |number: usize, size: usize| if self.owns(number) { size } else { 0 };
         let fits = self.moments.len() == wanted.len()
-            && self.moments.iter().zip(&wanted).all(|(moments, (slots, size))| {
-                moments.len() == *slots && moments.iter().all(|moment| moment.len_bytes() == *size)
+            && self.moments.iter().zip(&wanted).enumerate().all(|(number, (moments, (slots, size)))| {
+                let size = held(number, *size);
+                moments.len() == *slots && moments.iter().all(|moment| moment.len_bytes() == size)
             });
         if !fits {
             self.clear_moments();
@@ -269,9 +273,15 @@ impl Registry {
         self.moments.get_mut(store).and_then(|moments| moments.get_mut(slot)).ok_or_else(lost)
     }
 
+    /// Whether a store's moments are here, and not in another process.
+    pub(crate) fn owns(&self, store: usize) -> bool {
+        self.owned.as_ref().is_none_or(|owned| owned.get(store) == Some(&true))
+    }
+
     /// Forgets all moments.
     pub(crate) fn clear_moments(&mut self) {
         self.moments.clear();
+        self.owned = None;
         self.reach.clear();
         self.forget_device_moments();
     }

@@ -26,6 +26,7 @@ mod plan;
 mod prepare;
 mod schedule;
 mod sharded;
+mod split;
 mod states;
 mod step;
 mod step_program;

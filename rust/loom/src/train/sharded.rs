@@ -6,6 +6,7 @@
 
 use super::landing::Fate;
 use super::metrics::Truth;
+use super::split;
 use super::states::take_on_states;
 use super::step::{Ended, StepReport, left_out, step_values};
 use super::summing::{Node, Parts, cover, numbers, share, spread, sum_of};
@@ -45,6 +46,11 @@ pub trait Exchange {
     /// they travel with the step, at no cost.
     fn wish(&self) -> u8 {
         0
+    }
+
+    /// Whether each process is to hold a part of the optimizer's moments alone.
+    fn splits_moments(&self) -> bool {
+        false
     }
 
     /// Tells what any process wishes, the same in all of them. A step that is left out brings nothing.
@@ -144,7 +150,7 @@ impl<T: Real> Unit<T> {
 }
 
 /// Tells all processes whether this one could do its part, with `part` for them; fails in all where one could not.
-fn agree(exchange: &mut dyn Exchange, part: Result<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+pub(super) fn agree(exchange: &mut dyn Exchange, part: Result<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
     let (mut told, failed) = match part {
         Ok(bytes) => (bytes, None),
         Err(error) => (error.to_string().into_bytes(), Some(error)),
@@ -211,6 +217,14 @@ impl Trainer {
     ) -> Result<StepReport> {
         let (rank, ranks) = (exchange.rank(), exchange.ranks());
         self.check_shards(network, shards, ranks)?;
+        if exchange.splits_moments() {
+            if !network.device().is_host() {
+                return Err(Error::Value(
+                    "moments are split between processors; set split_moments=False".into(),
+                ));
+            }
+            network.split_moments(rank, ranks);
+        }
         network.passes.note_training();
         network.keep_back();
         let mut values = step_values(&self.config, network, 0, self.total_steps);
@@ -267,7 +281,7 @@ impl Trainer {
         let fate = if loss.is_finite() {
             self.count_units(&units);
             self.sum_gradients(network, exchange, shards, mine)?;
-            self.land_sum::<T>(network, &values, &mut report)?
+            self.land_sum::<T>(network, &values, &mut report, exchange)?
         } else {
             Fate::NonFinite
         };
@@ -439,6 +453,7 @@ impl Trainer {
         network: &mut Network,
         values: &StepValues,
         report: &mut StepReport,
+        exchange: &mut dyn Exchange,
     ) -> Result<Fate> {
         network.registry.gradients_zeroed = false;
         let values = StepValues { gradients_zeroed: false, ..values.clone() };
@@ -452,7 +467,10 @@ impl Trainer {
                 return Ok(Fate::NonFinite);
             }
         }
-        self.settle(network, &values)
+        match network.registry.owned {
+            Some(_) => split::land(network, &mut self.run, &values, exchange),
+            None => self.settle(network, &values),
+        }
     }
 }
 
