@@ -33,12 +33,12 @@ pub fn execute<T: Real>(
 /// Whether a step updates what another process does.
 fn is_elsewhere(program: &Program, step: &Step, access: &Access<'_>) -> bool {
     let registry = access.get();
-    step.phase == Phase::Update
+    step.phase >= Phase::Verdict
         && registry.owned.is_some()
         && step.reads.iter().chain(&step.writes).any(|value| {
             match program.value(program.owner(*value)).place {
                 Place::Moment { store, .. } => !registry.owns(store),
-                Place::Master(parameter) => !registry.owns(parameter.store),
+                Place::Master(parameter) => step.phase == Phase::Update && !registry.owns(parameter.store),
                 _ => false,
             }
         })
