@@ -105,7 +105,7 @@ def on(
 
 
 def torch_step(
-    rank: int, count: int, size: Size, rows: int, steps: int, port: int, results: SimpleQueue
+    rank: int, count: int, size: Size, rows: int, steps: int, port: int, results: SimpleQueue[float]
 ) -> None:
     """One rank of PyTorch's training; the first one tells the time of a step."""
     import torch
@@ -117,7 +117,7 @@ def torch_step(
     address = f"tcp://127.0.0.1:{port}"
     distributed.init_process_group("nccl", init_method=address, rank=rank, world_size=count)
 
-    class Block(torch.nn.Module):
+    class Block(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.first, self.second = torch.nn.LayerNorm(size.width), torch.nn.LayerNorm(size.width)
