@@ -26,6 +26,7 @@ import numpy as np
 
 import loom
 from loom import nn
+from loom.callbacks import Logs
 
 VOCABULARY = 256
 
@@ -57,7 +58,7 @@ class Clock(loom.Callback):
     def __init__(self) -> None:
         self.ends: list[float] = []
 
-    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         """Notes the time."""
         self.ends.append(time.perf_counter())
 
