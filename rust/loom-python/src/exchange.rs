@@ -42,10 +42,8 @@ impl Communicator {
     pub fn of(object: &Bound<'_, PyAny>, wish: u8, splits: bool) -> PyResult<Self> {
         let (rank, ranks) = (object.getattr("rank")?.extract()?, object.getattr("size")?.extract()?);
         let meeting = object.getattr_opt("_meeting")?;
-        let thread = match meeting.as_ref().and_then(|it| it.cast::<Meeting>().ok()) {
-            Some(meeting) => Some(Attendant { meeting: meeting.get().0.clone(), rank }),
-            None => None,
-        };
+        let meeting = meeting.as_ref().and_then(|it| it.cast::<Meeting>().ok());
+        let thread = meeting.map(|it| Attendant { meeting: it.get().0.clone(), rank });
         Ok(Self { rank, ranks, wish, splits, thread, wishes: 0, object: object.clone().unbind() })
     }
 }

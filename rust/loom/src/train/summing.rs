@@ -36,7 +36,7 @@ pub(super) fn cover(node: Node, range: &Range<usize>) -> Vec<Node> {
 
 fn add<T: Real>(sum: &mut [T], other: &[T]) {
     for (sum, other) in sum.iter_mut().zip(other) {
-        *sum = *sum + *other;
+        *sum += *other;
     }
 }
 
