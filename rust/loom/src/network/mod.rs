@@ -50,7 +50,7 @@ pub use looking::InnerLayerInfo;
 pub use lower::Lowered;
 pub(crate) use lower::{Backward, Observe, no_context};
 pub use measures::{LayerMeasures, MeasureHistory, Measures};
-pub use mode::{LayerValue, Mode, SessionExtent};
+pub use mode::{Ending, LayerValue, Mode, SessionExtent};
 pub use morph::Morph;
 pub use named::{NamedInput, NamedOutput};
 pub use numerics::Numerics;

@@ -238,6 +238,7 @@ impl Layer for MultiHeadAttention {
             shape: Shape::from([length, e.answering()]),
             initial: 0.0,
             in_training: false,
+            by_place: true,
         };
         vec![cache("keys"), cache("values")]
     }

@@ -180,6 +180,7 @@ impl Stack {
             shape: Shape::from([self.cell.states(), self.units]),
             initial: 0.0,
             in_training: self.stateful,
+            by_place: false,
         };
         (0..layers).map(spec).collect()
     }

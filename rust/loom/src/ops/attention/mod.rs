@@ -14,7 +14,7 @@ mod reference;
 mod tests;
 mod weights;
 
-pub use cache::CacheAppend;
+pub use cache::{CacheAppend, Keep, Kept};
 pub use mask::FixedMask;
 
 use super::Direction;
