@@ -3,9 +3,9 @@
 //! Each store of weights has one process that holds its moments and updates its masters, which it then hands to the
 //! others. An update goes by what is of its store alone, so that the bits are those of a process that has everything.
 
+use super::exchange::{Exchange, agree};
 use super::fault::{Fault, describe_store};
 use super::landing::{self, Before, Fate};
-use super::sharded::{Exchange, agree};
 use super::states::take_on_states;
 use super::summing::unlike;
 use crate::network::Network;
