@@ -2,6 +2,7 @@
 
 use crate::arrays::{RealArray, to_numpy};
 use crate::error::{detached, exception, from_json};
+use crate::exchange::Communicator;
 use crate::figures::{PackedArrays, WeightsState, gradient_dict, layer_dicts, packed_arrays, training_dict};
 use crate::shared::{At, Claim, Network, split};
 use crate::tensor_file::{TensorFile, element_named};
@@ -210,6 +211,25 @@ impl Network {
     /// Brings what is newer on a GPU back to the host, where nobody else uses the network.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         self.settle(py)
+    }
+
+    /// Drops the moments that other ranks of a training hold.
+    fn split_moments(&self, py: Python<'_>, rank: usize, ranks: usize) -> PyResult<()> {
+        self.change(py, |network| {
+            network.split_moments(rank, ranks);
+            Ok(())
+        })
+    }
+
+    /// Brings the moments that ranks hold in parts together, in all of them or in the first.
+    fn gather_moments(
+        &self,
+        py: Python<'_>,
+        communicator: &Bound<'_, PyAny>,
+        everywhere: bool,
+    ) -> PyResult<()> {
+        let mut exchange = Communicator::of(communicator, 0, false)?;
+        self.change(py, |network| network.gather_moments(&mut exchange, everywhere))
     }
 
     /// Infers shapes; every weight is set or lent next, and takes no memory before.

@@ -354,6 +354,13 @@ fn collect_moments<'a>(
     store: usize,
     entries: &mut Entries<'a>,
 ) -> Result<()> {
+    if network.registry.owned.is_some() {
+        return Err(Error::State(
+            "each process holds a part of the optimizer's moments alone; keep the training with run=, or save with \
+             optimizer=True once it has ended"
+                .into(),
+        ));
+    }
     let Some(moments) = network.registry.moments.get(store) else { return Ok(()) };
     let len = network.registry.held(store)?.len();
     for (slot, moment) in network.optimizer_state.optimizer.slots().iter().zip(moments) {

@@ -30,6 +30,13 @@ pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resu
         let absorbed = network.absorb_loss(&config.loss.0).is_some();
         feedback::prepare(network, tween, top_layer(network, absorbed))?;
     }
+    if resume && network.registry.owned.is_some() {
+        return Err(Error::State(
+            "each process holds a part of the optimizer's moments alone, since a training has ended early or layers \
+             have changed within it; load its newest state, or train without resume"
+                .into(),
+        ));
+    }
     if resume {
         if network.came_without_state && network.optimizer_state.is_fresh() {
             return Err(Error::State(
