@@ -1,0 +1,183 @@
+//! A few quantised rows against block formats, whose blocks are multiplied as they lie in memory: sixteen columns
+//! at a time, block after block, while the next columns are fetched.
+
+use super::limits::TASK;
+use super::plain::PlainRows;
+use super::route::Route;
+use crate::dtype::{BLOCK, BlockCoding, Integers, Packing, Scale, WithBlocks};
+use crate::matrix::{Epilogue, Output, Start};
+use crate::simd::{
+    Cpu, Decode, Kernel, LANES, Real, Vector, array_of, dispatch_quads, prefetch_second_level,
+};
+use std::ops::Range;
+
+/// A weight in blocks that rows are multiplied with.
+#[derive(Clone, Copy)]
+pub(super) struct BlockRight<'a> {
+    pub packing: &'a Packing,
+    pub bytes: &'a [u8],
+}
+
+/// Computes C = A B, or C += A B, with quantised rows, over the threads of the pool.
+///
+/// The extents have been found to fit each other.
+pub(super) fn product(
+    (cpu, route): (&Cpu, Route),
+    rows: &PlainRows<'_>,
+    weight: BlockRight<'_>,
+    start: Start,
+    epilogue: &dyn Epilogue<f32>,
+    c: &Output<'_, f32>,
+) {
+    let (k, n) = (weight.packing.rows, c.columns);
+    // The longer the run of columns that a thread reads, the faster it comes.
+    let wanted = (rows.len() * k * n / TASK).clamp(1, cpu.pool().threads());
+    let width = n.div_ceil(wanted).next_multiple_of(LANES);
+    cpu.pool().run(n.div_ceil(width), &|task| {
+        let columns = task * width..n.min((task + 1) * width);
+        let piece = Piece { route, rows, weight, columns: columns.clone(), start, c };
+        weight.packing.dtype.with_blocks(piece);
+        if !epilogue.is_none() {
+            for row in 0..c.rows {
+                // SAFETY: part of a row of C, and this task's own.
+                let out = unsafe {
+                    let first = c.data.add(row * c.row_stride + columns.start);
+                    std::slice::from_raw_parts_mut(first, columns.len())
+                };
+                epilogue.apply(route.isa(), row, columns.start, out);
+            }
+        }
+    });
+}
+
+/// Some columns of C, which nobody else writes.
+#[derive(Clone)]
+struct Piece<'a> {
+    route: Route,
+    rows: &'a PlainRows<'a>,
+    weight: BlockRight<'a>,
+    columns: Range<usize>,
+    start: Start,
+    c: &'a Output<'a, f32>,
+}
+
+impl WithBlocks for Piece<'_> {
+    type Output = ();
+
+    fn with<B: BlockCoding>(self) {
+        let blocks = self.weight.packing.rows.div_ceil(BLOCK);
+        assert!(self.weight.bytes.len() >= self.columns.end * blocks * B::BYTES);
+        assert!(self.columns.end <= self.c.columns && self.rows.len() == self.c.rows);
+        assert!(self.rows.blocks() == blocks);
+        let (isa, quads) = (self.route.isa(), self.route.per() == 4);
+        let columns = Columns::<B, false> { piece: &self, blocks, coding: std::marker::PhantomData };
+        match quads {
+            false => f32::dispatch(isa, columns),
+            true => dispatch_quads(
+                isa,
+                Columns::<B, true> { piece: &self, blocks, coding: std::marker::PhantomData },
+            ),
+        }
+    }
+}
+
+struct Columns<'a, B, const QUADS: bool> {
+    piece: &'a Piece<'a>,
+    blocks: usize,
+    coding: std::marker::PhantomData<B>,
+}
+
+impl<B: BlockCoding, const QUADS: bool> Kernel<f32> for Columns<'_, B, QUADS> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = f32>>(self) {
+        let columns = self.piece.columns.clone();
+        for first in columns.clone().step_by(LANES) {
+            let present = LANES.min(columns.end - first);
+            let mut row = 0;
+            while row < self.piece.rows.len() {
+                // SAFETY: `Piece::with`, which alone makes one of these, has found columns, blocks and rows to be
+                // there; it enters with instructions for four products where they are asked for.
+                row += unsafe {
+                    match self.piece.rows.len() - row {
+                        1 => self.sixteen::<V::Float32, 1>(first, present, row),
+                        2 | 3 => self.sixteen::<V::Float32, 2>(first, present, row),
+                        _ => self.sixteen::<V::Float32, 4>(first, present, row),
+                    }
+                };
+            }
+        }
+    }
+}
+
+impl<B: BlockCoding, const QUADS: bool> Columns<'_, B, QUADS> {
+    /// Sixteen columns, or those present, of R rows.
+    ///
+    /// # Safety
+    /// They are there, and the instructions, too.
+    #[inline(always)]
+    unsafe fn sixteen<V: Decode, const R: usize>(&self, first: usize, present: usize, row: usize) -> usize {
+        let Piece { rows, weight, start, c, .. } = self.piece;
+        let stride = self.blocks * B::BYTES;
+        // Beyond the last column it is read again.
+        let columns = weight.bytes.as_ptr().wrapping_add(first * stride);
+        let columns: [*const u8; LANES] =
+            array_of(|column| columns.wrapping_add(column.min(present - 1) * stride));
+        // Line after line in the order of addresses, though blocks are read column by column.
+        let next = columns[0].wrapping_add(LANES * stride);
+        let mut sums = [V::splat(0.0); R];
+        // SAFETY: the caller's promise.
+        unsafe {
+            for block in 0..self.blocks {
+                if row == 0 {
+                    let fetched = block * LANES * B::BYTES;
+                    for line in (0..LANES * B::BYTES).step_by(64) {
+                        prefetch_second_level(next.wrapping_add(fetched + line));
+                    }
+                }
+                let at = block * B::BYTES;
+                let scales: V = B::Scale::sixteen(&columns, at);
+                for (number, sum) in sums.iter_mut().enumerate() {
+                    let (codes, total) = rows.block(row + number, block);
+                    let dots = dots::<B, V::Words, QUADS>(&columns, at + B::Scale::BYTES, codes, total);
+                    *sum = V::from_integers(dots).mul_add(scales, *sum);
+                }
+            }
+            for (number, sum) in sums.into_iter().enumerate() {
+                let value = sum * V::splat(rows.scale(row + number));
+                let out = c.data.add((row + number) * c.row_stride + first);
+                let out = std::slice::from_raw_parts_mut(out, present);
+                match start {
+                    Start::Zero => value.store_partial(out),
+                    Start::Continue => (V::load_partial(out) + value).store_partial(out),
+                }
+            }
+        }
+        R
+    }
+}
+
+/// The sums of the products of sixteen blocks' integers and 32 activations.
+///
+/// # Safety
+/// As [`Words::dot_bytes`](crate::simd::Words::dot_bytes).
+#[inline(always)]
+unsafe fn dots<B: BlockCoding, W: crate::simd::Words, const QUADS: bool>(
+    columns: &[*const u8; LANES],
+    offset: usize,
+    a: *const i8,
+    total: i32,
+) -> W {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match B::INTEGERS {
+            Integers::None => W::splat(0),
+            Integers::Bytes => W::dot_bytes::<QUADS>(columns, offset, a, total),
+            Integers::Halves { less } => {
+                let sums = W::dot_halves::<QUADS, false>(columns, offset, a, &[0; 16]);
+                sums.sub(W::splat(less * total))
+            }
+        }
+    }
+}
