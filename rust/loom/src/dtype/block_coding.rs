@@ -4,7 +4,7 @@ use super::block_layout::{BLOCK, CodeOrder};
 use super::decoders::Decoder;
 use super::grouping::Extents;
 use super::vec4::Vec4Decoder;
-use crate::simd::{Decode, LANES};
+use crate::simd::{Decode, LANES, Sixteen};
 use std::ops::Range;
 
 /// How the scale of a block is written: the bytes before its codes.
@@ -17,19 +17,20 @@ pub(crate) trait Scale: Send + Sync + 'static {
     /// From those bytes, the lowest first; to be inlined.
     fn read(bits: u16) -> f32;
 
-    /// Those of sixteen blocks, `offset` bytes after these addresses.
+    /// Those of sixteen blocks.
     ///
     /// # Safety
     /// The bytes must be valid for reading.
     #[inline(always)]
-    unsafe fn sixteen<V: Decode>(blocks: &[*const u8; LANES], offset: usize) -> V {
+    unsafe fn sixteen<V: Decode>(blocks: &Sixteen) -> V {
         let mut scales = [0.0; LANES];
-        for (scale, block) in scales.iter_mut().zip(blocks) {
+        for (number, scale) in scales.iter_mut().enumerate() {
+            let block = blocks.at(number);
             // SAFETY: the caller's promise.
             let bits = unsafe {
                 match Self::BYTES {
-                    1 => u16::from(*block.add(offset)),
-                    _ => u16::from_le_bytes(*block.add(offset).cast()),
+                    1 => u16::from(*block),
+                    _ => u16::from_le_bytes(*block.cast()),
                 }
             };
             *scale = Self::read(bits);
@@ -67,7 +68,7 @@ pub(crate) trait BlockCoding: Send + Sync + 'static {
     /// The number that a code stands for, but for the scale; to be inlined.
     fn number(code: u8) -> f32;
 
-    /// The 32 numbers of a block, times its scale.
+    /// The 32 numbers of a block, but for its scale.
     ///
     /// # Safety
     /// The block's bytes must be valid for reading.
@@ -80,22 +81,7 @@ pub(crate) trait BlockCoding: Send + Sync + 'static {
             let code = unsafe { *block.add(Self::Scale::BYTES + byte) } >> shift;
             *number = Self::number(if Self::ORDER.bits() == 4 { code & 15 } else { code });
         }
-        // SAFETY: as above.
-        let scale = V::splat(unsafe { Self::scale(block) });
-        [V::load(&numbers[..LANES]) * scale, V::load(&numbers[LANES..]) * scale]
-    }
-
-    /// The scale of a block.
-    ///
-    /// # Safety
-    /// As [`numbers`](Self::numbers).
-    #[inline(always)]
-    unsafe fn scale(block: *const u8) -> f32 {
-        // SAFETY: the caller's promise.
-        Self::Scale::read(match Self::Scale::BYTES {
-            1 => u16::from(unsafe { *block }),
-            _ => u16::from_le_bytes(unsafe { *block.cast() }),
-        })
+        [V::load(&numbers[..LANES]), V::load(&numbers[LANES..])]
     }
 
     /// The same where that is an integer.

@@ -7,7 +7,7 @@ use super::block_layout::{BLOCK, CodeOrder};
 use super::decoders::{Int8, Nibbles, Offset, Table, Whole};
 use super::float16::{f32_to_float16, float16_to_f32};
 use super::vec4::{self, Vec4Decoder};
-use crate::simd::{Decode, LANES, Words, array_of};
+use crate::simd::{Decode, LANES, Sixteen, Words, array_of};
 
 /// A binary16 number.
 pub(super) struct Half;
@@ -22,10 +22,10 @@ impl Scale for Half {
     }
 
     #[inline(always)]
-    unsafe fn sixteen<V: Decode>(blocks: &[*const u8; LANES], offset: usize) -> V {
+    unsafe fn sixteen<V: Decode>(blocks: &Sixteen) -> V {
         // SAFETY: the caller's promise; an array of sixteen numbers.
         unsafe {
-            let halves: [[u8; 2]; LANES] = array_of(|block| *blocks[block].add(offset).cast());
+            let halves: [[u8; 2]; LANES] = array_of(|block| *blocks.at(block).cast());
             V::float16(halves.as_ptr().cast())
         }
     }
@@ -89,9 +89,9 @@ impl BlockCoding for Q4_0 {
     unsafe fn numbers<V: Decode>(block: *const u8) -> [V; 2] {
         // SAFETY: the caller's promise.
         unsafe {
-            let (scale, table) = (V::splat(Self::scale(block)), V::load(&Offset::NUMBERS));
+            let table = V::load(&Offset::NUMBERS);
             let codes = V::Words::bytes(block.add(2));
-            [table.look_up(codes) * scale, table.look_up(codes.shift_right(4)) * scale]
+            [table.look_up(codes), table.look_up(codes.shift_right(4))]
         }
     }
 
@@ -139,9 +139,11 @@ impl BlockCoding for Q8_0 {
     unsafe fn numbers<V: Decode>(block: *const u8) -> [V; 2] {
         // SAFETY: the caller's promise.
         unsafe {
-            let scale = V::splat(Self::scale(block));
-            let half = |at: usize| V::from_integers(V::Words::signed_bytes(block.add(2 + at)));
-            [half(0) * scale, half(LANES) * scale]
+            let codes = block.add(2);
+            [
+                V::from_integers(V::Words::signed_bytes(codes)),
+                V::from_integers(V::Words::signed_bytes(codes.add(LANES))),
+            ]
         }
     }
 

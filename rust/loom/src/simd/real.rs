@@ -4,6 +4,7 @@ use super::isa::{Isa, Level};
 use super::math::Math;
 use crate::precision::Precision;
 use std::fmt::{Debug, Display};
+use std::hint::black_box;
 use std::ops::{AddAssign, DivAssign, MulAssign, SubAssign};
 
 /// `f32` or `f64`.
@@ -162,6 +163,37 @@ pub trait Vector: Math<Element: Real> + Send + Sync + 'static {
     fn transpose(block: &mut [Self; LANES]);
 }
 
+/// Sixteen places in memory at one distance from another, such as the blocks of sixteen columns.
+#[derive(Clone, Copy)]
+pub struct Sixteen {
+    /// Every fourth: with the distance and three times that, all are one addition away.
+    fourths: [*const u8; 4],
+    distance: usize,
+}
+
+impl Sixteen {
+    /// From `first` on.
+    #[inline(always)]
+    pub fn new(first: *const u8, distance: usize) -> Self {
+        Self { fourths: array_of(|i| first.wrapping_add(4 * i * distance)), distance }
+    }
+
+    /// One of them.
+    #[inline(always)]
+    pub fn at(&self, place: usize) -> *const u8 {
+        self.fourths[place / 4].wrapping_add(place % 4 * self.distance)
+    }
+
+    /// All of them, moved by so many bytes.
+    #[inline(always)]
+    pub fn advance(&mut self, bytes: usize) {
+        for fourth in &mut self.fourths {
+            // Seen through, the compiler would move sixteen addresses, most of them in memory.
+            *fourth = black_box(fourth.wrapping_add(bytes));
+        }
+    }
+}
+
 /// Sixteen words of 32 bits, and what sums of products of integers and decoders of packed numbers do with them.
 ///
 /// Addresses need no alignment.
@@ -303,21 +335,22 @@ pub trait Words: Copy + Send + Sync + 'static {
         words.map(|words| unsafe { Self::load(words.as_ptr().cast()) })
     }
 
-    /// Of sixteen blocks of 32 signed bytes, `offset` bytes after these addresses, the sums of their products with
+    /// Of sixteen blocks of 32 signed bytes, `offset` bytes after these places, the sums of their products with
     /// 32 signed bytes from `a` on, all above -128, whose own sum is `total`.
     ///
     /// # Safety
     /// The bytes must be valid for reading; with `QUADS` the code must have been entered by `dispatch_quads`.
     #[inline(always)]
     unsafe fn dot_bytes<const QUADS: bool>(
-        blocks: &[*const u8; LANES],
+        blocks: &Sixteen,
         offset: usize,
         a: *const i8,
         total: i32,
     ) -> Self {
         let _ = total;
         let mut sums = [0i32; LANES];
-        for (sum, block) in sums.iter_mut().zip(blocks) {
+        for (number, sum) in sums.iter_mut().enumerate() {
+            let block = blocks.at(number);
             for place in 0..32 {
                 // SAFETY: the caller's promise.
                 let (code, a) = unsafe { (*block.add(offset + place).cast::<i8>(), *a.add(place)) };
@@ -335,19 +368,20 @@ pub trait Words: Copy + Send + Sync + 'static {
     /// As [`dot_bytes`](Words::dot_bytes).
     #[inline(always)]
     unsafe fn dot_halves<const QUADS: bool, const TABLE: bool>(
-        blocks: &[*const u8; LANES],
+        blocks: &Sixteen,
         offset: usize,
         a: *const i8,
         table: &[u8; 16],
     ) -> Self {
-        let number = |code: u8| i32::from(if TABLE { table[usize::from(code)] } else { code });
+        let value = |code: u8| i32::from(if TABLE { table[usize::from(code)] } else { code });
         let mut sums = [0i32; LANES];
-        for (sum, block) in sums.iter_mut().zip(blocks) {
+        for (number, sum) in sums.iter_mut().enumerate() {
+            let block = blocks.at(number);
             for place in 0..16 {
                 // SAFETY: the caller's promise.
                 let (codes, first, last) =
                     unsafe { (*block.add(offset + place), *a.add(place), *a.add(16 + place)) };
-                *sum += number(codes & 15) * i32::from(first) + number(codes >> 4) * i32::from(last);
+                *sum += value(codes & 15) * i32::from(first) + value(codes >> 4) * i32::from(last);
             }
         }
         // SAFETY: an array of 16 words.

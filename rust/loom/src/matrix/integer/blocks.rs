@@ -6,10 +6,11 @@ use super::plain::PlainRows;
 use super::route::Route;
 use crate::dtype::{BLOCK, BlockCoding, Integers, Packing, Scale, WithBlocks};
 use crate::matrix::{Epilogue, Output, Start};
-use crate::simd::{
-    Cpu, Decode, Kernel, LANES, Real, Vector, array_of, dispatch_quads, prefetch_second_level,
-};
+use crate::simd::{Cpu, Decode, Kernel, LANES, Real, Sixteen, Vector, dispatch_quads, prefetch_second_level};
 use std::ops::Range;
+
+/// The fewest bytes ahead of what is read that are fetched: what is under way while the memory answers.
+const AHEAD: usize = 64 << 10;
 
 /// A weight in blocks that rows are multiplied with.
 #[derive(Clone, Copy)]
@@ -68,6 +69,7 @@ impl WithBlocks for Piece<'_> {
         let blocks = self.weight.packing.rows.div_ceil(BLOCK);
         assert!(self.weight.bytes.len() >= self.columns.end * blocks * B::BYTES);
         assert!(self.columns.end <= self.c.columns && self.rows.len() == self.c.rows);
+        assert!(self.columns.end >= LANES);
         assert!(self.rows.blocks() == blocks);
         let (isa, quads) = (self.route.isa(), self.route.per() == 4);
         let columns = Columns::<B, false> { piece: &self, blocks, coding: std::marker::PhantomData };
@@ -95,6 +97,8 @@ impl<B: BlockCoding, const QUADS: bool> Kernel<f32> for Columns<'_, B, QUADS> {
         let columns = self.piece.columns.clone();
         for first in columns.clone().step_by(LANES) {
             let present = LANES.min(columns.end - first);
+            // The last ones are read with some before them.
+            let first = first + present - LANES;
             let mut row = 0;
             while row < self.piece.rows.len() {
                 // SAFETY: `Piece::with`, which alone makes one of these, has found columns, blocks and rows to be
@@ -112,7 +116,7 @@ impl<B: BlockCoding, const QUADS: bool> Kernel<f32> for Columns<'_, B, QUADS> {
 }
 
 impl<B: BlockCoding, const QUADS: bool> Columns<'_, B, QUADS> {
-    /// Sixteen columns, or those present, of R rows.
+    /// The results of R rows in sixteen columns from `first` on, of which the last `present` are written.
     ///
     /// # Safety
     /// They are there, and the instructions, too.
@@ -120,37 +124,39 @@ impl<B: BlockCoding, const QUADS: bool> Columns<'_, B, QUADS> {
     unsafe fn sixteen<V: Decode, const R: usize>(&self, first: usize, present: usize, row: usize) -> usize {
         let Piece { rows, weight, start, c, .. } = self.piece;
         let stride = self.blocks * B::BYTES;
-        // Beyond the last column it is read again.
         let columns = weight.bytes.as_ptr().wrapping_add(first * stride);
-        let columns: [*const u8; LANES] =
-            array_of(|column| columns.wrapping_add(column.min(present - 1) * stride));
         // Line after line in the order of addresses, though blocks are read column by column.
-        let next = columns[0].wrapping_add(LANES * stride);
+        let mut next = columns.wrapping_add(AHEAD.max(LANES * stride));
+        let mut blocks = Sixteen::new(columns, stride);
         let mut sums = [V::splat(0.0); R];
         // SAFETY: the caller's promise.
         unsafe {
             for block in 0..self.blocks {
                 if row == 0 {
-                    let fetched = block * LANES * B::BYTES;
                     for line in (0..LANES * B::BYTES).step_by(64) {
-                        prefetch_second_level(next.wrapping_add(fetched + line));
+                        prefetch_second_level(next.wrapping_add(line));
                     }
+                    next = next.wrapping_add(LANES * B::BYTES);
                 }
-                let at = block * B::BYTES;
-                let scales: V = B::Scale::sixteen(&columns, at);
+                let scales: V = B::Scale::sixteen(&blocks);
                 for (number, sum) in sums.iter_mut().enumerate() {
                     let (codes, total) = rows.block(row + number, block);
-                    let dots = dots::<B, V::Words, QUADS>(&columns, at + B::Scale::BYTES, codes, total);
+                    let dots = dots::<B, V::Words, QUADS>(&blocks, B::Scale::BYTES, codes, total);
                     *sum = V::from_integers(dots).mul_add(scales, *sum);
                 }
+                blocks.advance(B::BYTES);
             }
             for (number, sum) in sums.into_iter().enumerate() {
                 let value = sum * V::splat(rows.scale(row + number));
-                let out = c.data.add((row + number) * c.row_stride + first);
+                let out = c.data.add((row + number) * c.row_stride + first + LANES - present);
                 let out = std::slice::from_raw_parts_mut(out, present);
-                match start {
-                    Start::Zero => value.store_partial(out),
-                    Start::Continue => (V::load_partial(out) + value).store_partial(out),
+                if present == LANES && *start == Start::Zero {
+                    value.store(out);
+                    continue;
+                }
+                let values = value.to_array();
+                for (out, value) in out.iter_mut().zip(&values[LANES - present..]) {
+                    *out = if *start == Start::Zero { *value } else { *out + *value };
                 }
             }
         }
@@ -164,7 +170,7 @@ impl<B: BlockCoding, const QUADS: bool> Columns<'_, B, QUADS> {
 /// As [`Words::dot_bytes`](crate::simd::Words::dot_bytes).
 #[inline(always)]
 unsafe fn dots<B: BlockCoding, W: crate::simd::Words, const QUADS: bool>(
-    columns: &[*const u8; LANES],
+    columns: &Sixteen,
     offset: usize,
     a: *const i8,
     total: i32,

@@ -5,7 +5,7 @@ use super::flat::FlatRight;
 use super::route::Route;
 use super::{COLUMNS, DEPTH_LIMIT};
 use crate::dtype::{self, DType, Granularity, Packing};
-use crate::simd::{Isa, Kernel, Real, Vector};
+use crate::simd::{Isa, Kernel, LANES, Real, Vector};
 use crate::{Error, Result};
 use std::ops::Range;
 
@@ -78,7 +78,8 @@ impl<'a> IntegerWeight<'a> {
     /// The weight as blocks along the inputs, where it has such.
     pub(super) fn in_blocks(&self) -> Option<BlockRight<'_>> {
         let (packing, bytes) = (&self.packing, self.bytes);
-        packing.has_blocks().then_some(BlockRight { packing, bytes })
+        let served = packing.has_blocks() && packing.channels >= LANES;
+        served.then_some(BlockRight { packing, bytes })
     }
 
     /// The weight as rows of codes, where a few rows are multiplied with it so.

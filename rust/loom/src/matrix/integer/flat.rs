@@ -260,26 +260,6 @@ struct Block<'a, const BITS: usize, const QUADS: bool> {
 }
 
 impl<const BITS: usize, const QUADS: bool> Block<'_, BITS, QUADS> {
-    /// Four rows' bytes of the group, in words; the last row again beyond the last.
-    ///
-    /// # Safety
-    /// Rows and group are there.
-    #[inline(always)]
-    unsafe fn words<V: Decode>(&self, k: usize, count: usize) -> [V::Words; 4] {
-        let at = |row: usize| (k + row.min(count - 1)) * self.stride + self.place;
-        // SAFETY: the caller's promise; what is not whole is read from a copy.
-        unsafe {
-            if at(3) + GROUP <= self.bytes.len() {
-                return V::Words::interleaved(array_of(|row| self.bytes.as_ptr().add(at(row))));
-            }
-            let mut copies = [[0u8; GROUP]; 4];
-            for (row, copy) in copies.iter_mut().enumerate() {
-                copy.as_mut_ptr().copy_from_nonoverlapping(self.bytes.as_ptr().add(at(row)), self.there);
-            }
-            V::Words::interleaved(array_of(|row| copies[row].as_ptr()))
-        }
-    }
-
     /// Adds the products of R rows of A from `row` on to their sums, which lie so far apart.
     ///
     /// # Safety
@@ -289,55 +269,103 @@ impl<const BITS: usize, const QUADS: bool> Block<'_, BITS, QUADS> {
         &self,
         row: usize,
         (sums, width): (&mut [i32], usize),
-        mut ahead: Option<&mut Ahead>,
+        ahead: Option<&mut Ahead>,
     ) -> usize {
-        let codes = 8 / BITS;
-        assert!(sums.len() >= (R - 1) * width + codes * GROUP);
-        let at = |i: usize, code: usize, j: usize| i * width + code * GROUP + j * LANES;
-        let (mask, flip) = (((1u32 << BITS.min(7)) - 1) as i32 * 0x0101_0101, (1 << (BITS - 1)) as i32);
-        let (mask, flip) = (V::Words::splat(mask), V::Words::splat(flip * 0x0101_0101));
+        assert!(sums.len() >= (R - 1) * width + 8 / BITS * GROUP);
+        let sums = (sums.as_mut_ptr(), width);
+        // Four rows at a time, as long as whole groups can be read of all of them; the others from copies.
+        let readable = match self.bytes.len().checked_sub(self.place + GROUP) {
+            Some(spare) => spare / self.stride + 1,
+            None => 0,
+        };
+        let inside = readable.clamp(self.depth.start, self.depth.end);
+        let steps = (inside - self.depth.start) / 4;
+        let codes = self.bytes.as_ptr().wrapping_add(self.depth.start * self.stride + self.place);
         // SAFETY: the caller's promise; the sums are there, as was asserted.
         unsafe {
+            let a = array_of(|i| self.rows.codes(row + i, self.depth.start));
+            self.steps::<V, R>((codes, self.stride), steps, a, sums, ahead);
+            for k in (self.depth.start + steps * 4..self.depth.end).step_by(4) {
+                let count = 4.min(self.depth.end - k);
+                let (mut copies, mut a) = ([0u8; 4 * GROUP], [[0i8; 4]; R]);
+                for (copy, row) in copies.chunks_exact_mut(GROUP).zip(k..k + count) {
+                    let from = &self.bytes[row * self.stride + self.place..][..self.there];
+                    copy[..self.there].copy_from_slice(from);
+                }
+                for (i, a) in a.iter_mut().enumerate() {
+                    let from = self.rows.codes(row + i, k);
+                    a.as_mut_ptr().copy_from_nonoverlapping(from, count);
+                }
+                let a = array_of(|i| a[i].as_ptr());
+                self.steps::<V, R>((copies.as_ptr(), GROUP), 1, a, sums, None);
+            }
+        }
+        R
+    }
+
+    /// So many times four rows of codes, `stride` bytes apart, and four codes of each row of A.
+    ///
+    /// # Safety
+    /// As [`add`](Self::add).
+    #[inline(always)]
+    unsafe fn steps<V: Decode, const R: usize>(
+        &self,
+        (mut codes, stride): (*const u8, usize),
+        steps: usize,
+        mut a: [*const i8; R],
+        (sums, width): (*mut i32, usize),
+        mut ahead: Option<&mut Ahead>,
+    ) {
+        let per = 8 / BITS;
+        let mask = ((1u32 << if BITS == 8 { 7 } else { BITS }) - 1) * 0x0101_0101;
+        let flip = (1u32 << (BITS - 1)) * 0x0101_0101;
+        let (mask, flip) = (V::Words::splat(mask as i32), V::Words::splat(flip as i32));
+        // SAFETY: the caller's promise.
+        unsafe {
+            let at = |i: usize, code: usize, j: usize| sums.add(i * width + code * GROUP + j * LANES);
             let mut held = [[[V::Words::splat(0); 4]; 8]; R];
             for (i, held) in held.iter_mut().enumerate() {
-                for (code, held) in held.iter_mut().enumerate().take(codes) {
+                for (code, held) in held.iter_mut().enumerate().take(per) {
                     for (j, sum) in held.iter_mut().enumerate() {
-                        *sum = V::Words::load(sums.as_ptr().add(at(i, code, j)).cast());
+                        *sum = V::Words::load(at(i, code, j).cast());
                     }
                 }
             }
-            for k in self.depth.clone().step_by(4) {
+            for _ in 0..steps {
                 if let Some(ahead) = &mut ahead {
                     ahead.step();
                 }
-                let count = 4.min(self.depth.end - k);
-                let words = self.words::<V>(k, count);
-                let a: [V::Words; R] = array_of(|i| V::Words::splat(self.rows.word(row + i, k, count)));
-                for code in 0..codes {
+                let words = V::Words::interleaved(array_of(|row| codes.wrapping_add(row * stride)));
+                codes = codes.wrapping_add(4 * stride);
+                let mut fours = [V::Words::splat(0); R];
+                for (four, a) in fours.iter_mut().zip(&mut a) {
+                    *four = V::Words::splat(i32::from_le(a.cast::<i32>().read_unaligned()));
+                    *a = a.wrapping_add(4);
+                }
+                for code in 0..per {
                     for (j, word) in words.into_iter().enumerate() {
                         let own = match BITS {
                             8 => word,
                             1 => word.shift_right(code as u32).and(mask),
                             _ => word.shift_right((code * BITS) as u32).and(mask).xor(flip),
                         };
-                        for (held, a) in held.iter_mut().zip(a) {
+                        for (held, four) in held.iter_mut().zip(fours) {
                             let sum = &mut held[code][j];
                             *sum = match BITS {
-                                8 => sum.add_signed_quads::<QUADS>(own, a),
-                                _ => sum.add_small_quads::<QUADS>(own, a),
+                                8 => sum.add_signed_quads::<QUADS>(own, four),
+                                _ => sum.add_small_quads::<QUADS>(own, four),
                             };
                         }
                     }
                 }
             }
             for (i, held) in held.into_iter().enumerate() {
-                for (code, held) in held.into_iter().enumerate().take(codes) {
+                for (code, held) in held.into_iter().enumerate().take(per) {
                     for (j, sum) in held.into_iter().enumerate() {
-                        sum.store(sums.as_mut_ptr().add(at(i, code, j)));
+                        sum.store(at(i, code, j));
                     }
                 }
             }
         }
-        R
     }
 }

@@ -76,22 +76,13 @@ impl<'a> PlainRows<'a> {
         codes.iter().map(|code| i32::from(*code as i8)).sum()
     }
 
-    /// The four codes from `k` on, the first in the lowest bits, or so many, and zeros.
+    /// A row's codes from `k` on.
     ///
     /// # Safety
-    /// There are such a row and so many codes.
+    /// There are such a row and such a code.
     #[inline(always)]
-    pub unsafe fn word(&self, row: usize, k: usize, count: usize) -> i32 {
-        let from = self.at(row).wrapping_add(self.codes + k);
-        // SAFETY: the caller's promise.
-        unsafe {
-            if count == 4 {
-                return i32::from_le(from.cast::<i32>().read_unaligned());
-            }
-            let mut bytes = [0; 4];
-            bytes.as_mut_ptr().copy_from_nonoverlapping(from, count);
-            i32::from_le_bytes(bytes)
-        }
+    pub unsafe fn codes(&self, row: usize, k: usize) -> *const i8 {
+        self.at(row).wrapping_add(self.codes + k).cast()
     }
 
     /// A block's codes, and their sum.

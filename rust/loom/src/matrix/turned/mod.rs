@@ -9,9 +9,9 @@ mod tests;
 
 use crate::Buffer;
 use crate::dtype::decoders::{BFloat16, Codes, Float16, Int8};
-use crate::dtype::{BLOCK, BlockCoding, DType, Granularity, Packing, WithBlocks};
+use crate::dtype::{BLOCK, BlockCoding, DType, Granularity, Packing, Scale, WithBlocks};
 use crate::precision::Precision;
-use crate::simd::{Decode, Elementwise, Isa, Kernel, LANES, Real, Vector, prefetch, prefetch_second_level};
+use crate::simd::{Decode, Elementwise, Isa, Kernel, LANES, Real, Sixteen, Vector, array_of, prefetch};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -21,8 +21,10 @@ thread_local! {
     static DECODED: Cell<Buffer> = Cell::new(Buffer::default());
 }
 
-/// How many elements ahead along each row of the table are fetched.
+/// How many elements ahead along each row of the table are fetched, ...
 const AHEAD: usize = 64;
+/// ... and how many blocks ahead along each of its columns.
+const BLOCKS_AHEAD: usize = 24;
 
 /// Right operand B[k, n] whose transpose is packed, row after row of the transpose.
 ///
@@ -251,24 +253,18 @@ impl<C: Codes, const R: usize> Kernel<f32> for Turn<'_, C, R> {
     }
 }
 
-/// Block formats, whose blocks lie along the outputs: each input's blocks are added to the outputs, two inputs at
-/// a time.
+/// Block formats, whose blocks lie along the outputs: blocks of sixteen inputs are added to 32 outputs at a time.
 struct Spread<'a, B> {
     piece: Piece<'a>,
     coding: PhantomData<B>,
 }
-
-/// Inputs whose blocks are fetched ahead.
-const INPUTS_AHEAD: usize = 12;
 
 impl<B: BlockCoding> Kernel<f32> for Spread<'_, B> {
     type Output = ();
 
     #[inline(always)]
     fn run<V: Vector<Element = f32>>(self) {
-        let Piece { panel, k, column, of, .. } = self.piece;
-        let RowPanel { rows, columns, depth, left, c, c_row, accumulate, .. } = panel;
-        let stride = of.packing.rows.div_ceil(BLOCK) * B::BYTES;
+        let RowPanel { rows, columns, depth, c, c_row, accumulate, .. } = self.piece.panel;
         // SAFETY: the promise of `FewRows::run`: these columns and inputs are in the operands and in C, whose part
         // is ours.
         unsafe {
@@ -277,38 +273,97 @@ impl<B: BlockCoding> Kernel<f32> for Spread<'_, B> {
                     std::slice::from_raw_parts_mut(c.add(row * c_row), columns).fill(0.0);
                 }
             }
-            for inner in 0..depth {
-                let blocks = of.bytes.as_ptr().add((k + inner) * stride);
+            for inner in (0..depth).step_by(LANES) {
+                let count = LANES.min(depth - inner);
                 let mut first = 0;
                 while first < columns {
-                    let (block, place) = ((column + first) / BLOCK, (column + first) % BLOCK);
-                    let count = (BLOCK - place).min(columns - first);
-                    let from = blocks.add(block * B::BYTES);
-                    prefetch_second_level(from.wrapping_add(INPUTS_AHEAD * stride));
-                    let whole = count == BLOCK;
-                    let numbers = B::numbers::<V::Float32>(from);
-                    if whole {
-                        for row in 0..rows {
-                            let a = V::Float32::splat(*left.a.add(row * left.row + inner * left.depth));
-                            let to = c.add(row * c_row + first);
-                            for (half, number) in numbers.into_iter().enumerate() {
-                                let to = to.add(half * LANES);
-                                a.mul_add(number, V::Float32::load_unchecked(to)).store_unchecked(to);
-                            }
+                    let place = (self.piece.column + first) % BLOCK;
+                    let some = (BLOCK - place).min(columns - first);
+                    if count == LANES && some == BLOCK {
+                        let mut row = 0;
+                        while row < rows {
+                            row += match rows - row {
+                                1 => self.whole::<V::Float32, 1>(inner, first, row),
+                                2 | 3 => self.whole::<V::Float32, 2>(inner, first, row),
+                                _ => self.whole::<V::Float32, 4>(inner, first, row),
+                            };
                         }
                     } else {
-                        let mut all = [0.0; BLOCK];
-                        numbers[0].store(&mut all);
-                        numbers[1].store(&mut all[LANES..]);
-                        for row in 0..rows {
-                            let a = *left.a.add(row * left.row + inner * left.depth);
-                            let to = std::slice::from_raw_parts_mut(c.add(row * c_row + first), count);
-                            for (to, number) in to.iter_mut().zip(&all[place..]) {
-                                *to = Elementwise::mul_add(a, *number, *to);
-                            }
-                        }
+                        self.part::<V::Float32>(inner..inner + count, first, place, some);
                     }
-                    first += count;
+                    first += some;
+                }
+            }
+        }
+    }
+}
+
+impl<B: BlockCoding> Spread<'_, B> {
+    /// The block of an input that an output is in.
+    #[inline(always)]
+    fn block(&self, inner: usize, first: usize) -> *const u8 {
+        let Piece { of, k, column, .. } = self.piece;
+        let stride = of.packing.rows.div_ceil(BLOCK) * B::BYTES;
+        of.bytes.as_ptr().wrapping_add((k + inner) * stride + (column + first) / BLOCK * B::BYTES)
+    }
+
+    /// Adds blocks of sixteen inputs to R rows.
+    ///
+    /// # Safety
+    /// All of that is there.
+    #[inline(always)]
+    unsafe fn whole<V: Decode, const R: usize>(&self, inner: usize, first: usize, row: usize) -> usize {
+        let RowPanel { left, c, c_row, .. } = self.piece.panel;
+        let stride = self.piece.of.packing.rows.div_ceil(BLOCK) * B::BYTES;
+        let mut block = self.block(inner, first);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let scales = B::Scale::sixteen::<V>(&Sixteen::new(block, stride)).to_array();
+            let to = |i: usize, half: usize| c.add((row + i) * c_row + first + half * LANES);
+            let mut sums: [[V; 2]; R] = array_of(|i| array_of(|half| V::load_unchecked(to(i, half))));
+            for (input, scale) in scales.into_iter().enumerate() {
+                prefetch(block.wrapping_add(BLOCKS_AHEAD * B::BYTES));
+                let [lower, upper] = B::numbers::<V>(block);
+                let (lower, upper) = (lower * V::splat(scale), upper * V::splat(scale));
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    let a = V::splat(*left.a.add((row + i) * left.row + (inner + input) * left.depth));
+                    *sum = [a.mul_add(lower, sum[0]), a.mul_add(upper, sum[1])];
+                }
+                block = block.wrapping_add(stride);
+            }
+            for (i, sum) in sums.into_iter().enumerate() {
+                sum[0].store_unchecked(to(i, 0));
+                sum[1].store_unchecked(to(i, 1));
+            }
+        }
+        R
+    }
+
+    /// Adds parts of the blocks of some inputs, `count` outputs from `place` on, to all rows.
+    ///
+    /// # Safety
+    /// All of that is there.
+    #[inline(always)]
+    unsafe fn part<V: Decode>(&self, inputs: Range<usize>, first: usize, place: usize, count: usize) {
+        let RowPanel { rows, left, c, c_row, .. } = self.piece.panel;
+        for inner in inputs {
+            let block = self.block(inner, first);
+            // SAFETY: the caller's promise.
+            unsafe {
+                let scale = V::splat(B::Scale::read(match B::Scale::BYTES {
+                    1 => u16::from(*block),
+                    _ => u16::from_le_bytes(*block.cast()),
+                }));
+                let mut numbers = [0.0; BLOCK];
+                for (half, number) in B::numbers::<V>(block).into_iter().enumerate() {
+                    (number * scale).store(&mut numbers[half * LANES..]);
+                }
+                for row in 0..rows {
+                    let a = *left.a.add(row * left.row + inner * left.depth);
+                    let to = std::slice::from_raw_parts_mut(c.add(row * c_row + first), count);
+                    for (to, number) in to.iter_mut().zip(&numbers[place..]) {
+                        *to = Elementwise::mul_add(a, *number, *to);
+                    }
                 }
             }
         }

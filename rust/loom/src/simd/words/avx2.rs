@@ -2,7 +2,7 @@
 
 use super::dots;
 use crate::simd::avx2::{F32x16, avx2};
-use crate::simd::{Decode, Words};
+use crate::simd::{Decode, Sixteen, Words};
 use std::arch::x86_64::*;
 
 /// Words 0 to 7, then 8 to 15.
@@ -141,37 +141,19 @@ impl Words for Avx2Words {
     #[inline(always)]
     unsafe fn interleaved(rows: [*const u8; 4]) -> [Self; 4] {
         // SAFETY: the caller's promise.
-        let half = |offset: usize| {
-            avx2!({
-                let [a, b, c, d] = rows.map(|row| _mm256_loadu_si256(row.add(offset).cast()));
-                let (low, other_low) = (_mm256_unpacklo_epi8(a, b), _mm256_unpacklo_epi8(c, d));
-                let (high, other_high) = (_mm256_unpackhi_epi8(a, b), _mm256_unpackhi_epi8(c, d));
-                [
-                    _mm256_unpacklo_epi16(low, other_low),
-                    _mm256_unpackhi_epi16(low, other_low),
-                    _mm256_unpacklo_epi16(high, other_high),
-                    _mm256_unpackhi_epi16(high, other_high),
-                ]
-            })
-        };
-        let (first, last) = (half(0), half(32));
+        let (first, last) = unsafe { (interleaved(rows, 0), interleaved(rows, 32)) };
         [Self(first[0], last[0]), Self(first[1], last[1]), Self(first[2], last[2]), Self(first[3], last[3])]
     }
 
     #[inline(always)]
-    unsafe fn dot_bytes<const QUADS: bool>(
-        blocks: &[*const u8; 16],
-        offset: usize,
-        a: *const i8,
-        _: i32,
-    ) -> Self {
+    unsafe fn dot_bytes<const QUADS: bool>(blocks: &Sixteen, offset: usize, a: *const i8, _: i32) -> Self {
         // SAFETY: the caller's promise.
         unsafe { dots::dot_bytes_avx2(blocks, offset, a) }
     }
 
     #[inline(always)]
     unsafe fn dot_halves<const QUADS: bool, const TABLE: bool>(
-        blocks: &[*const u8; 16],
+        blocks: &Sixteen,
         offset: usize,
         a: *const i8,
         table: &[u8; 16],
@@ -228,6 +210,27 @@ impl Decode for F32x16 {
         // SAFETY: the caller's promise.
         unsafe { transpose_bytes(rows, offset, to, stride) }
     }
+}
+
+/// Half of [`Words::interleaved`], 32 bytes of each row from `offset` on.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn interleaved(rows: [*const u8; 4], offset: usize) -> [__m256i; 4] {
+    avx2!({
+        let [a, b, c, d] = rows;
+        let (a, b) = (_mm256_loadu_si256(a.add(offset).cast()), _mm256_loadu_si256(b.add(offset).cast()));
+        let (c, d) = (_mm256_loadu_si256(c.add(offset).cast()), _mm256_loadu_si256(d.add(offset).cast()));
+        let (low, other_low) = (_mm256_unpacklo_epi8(a, b), _mm256_unpacklo_epi8(c, d));
+        let (high, other_high) = (_mm256_unpackhi_epi8(a, b), _mm256_unpackhi_epi8(c, d));
+        [
+            _mm256_unpacklo_epi16(low, other_low),
+            _mm256_unpackhi_epi16(low, other_low),
+            _mm256_unpacklo_epi16(high, other_high),
+            _mm256_unpackhi_epi16(high, other_high),
+        ]
+    })
 }
 
 /// [`Decode::transpose_bytes`], 16 rows in either half of a register, in four rounds that interleave rows eight

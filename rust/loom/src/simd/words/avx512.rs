@@ -3,7 +3,7 @@
 use super::avx2::{Avx2Words, transpose_bytes};
 use super::dots;
 use crate::simd::avx512::{F32x16, avx512};
-use crate::simd::{Decode, Words};
+use crate::simd::{Decode, Sixteen, Words};
 use std::arch::x86_64::*;
 
 /// Sixteen words.
@@ -138,7 +138,9 @@ impl Words for Avx512Words {
     unsafe fn interleaved(rows: [*const u8; 4]) -> [Self; 4] {
         // SAFETY: the caller's promise.
         avx512!({
-            let [a, b, c, d] = rows.map(|row| _mm512_loadu_si512(row.cast()));
+            let [a, b, c, d] = rows;
+            let (a, b) = (_mm512_loadu_si512(a.cast()), _mm512_loadu_si512(b.cast()));
+            let (c, d) = (_mm512_loadu_si512(c.cast()), _mm512_loadu_si512(d.cast()));
             let (low, other_low) = (_mm512_unpacklo_epi8(a, b), _mm512_unpacklo_epi8(c, d));
             let (high, other_high) = (_mm512_unpackhi_epi8(a, b), _mm512_unpackhi_epi8(c, d));
             [
@@ -152,7 +154,7 @@ impl Words for Avx512Words {
 
     #[inline(always)]
     unsafe fn dot_bytes<const QUADS: bool>(
-        blocks: &[*const u8; 16],
+        blocks: &Sixteen,
         offset: usize,
         a: *const i8,
         total: i32,
@@ -168,7 +170,7 @@ impl Words for Avx512Words {
 
     #[inline(always)]
     unsafe fn dot_halves<const QUADS: bool, const TABLE: bool>(
-        blocks: &[*const u8; 16],
+        blocks: &Sixteen,
         offset: usize,
         a: *const i8,
         table: &[u8; 16],

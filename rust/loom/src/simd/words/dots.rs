@@ -7,6 +7,7 @@
 
 use super::avx2::Avx2Words;
 use super::avx512::Avx512Words;
+use crate::simd::Sixteen;
 use crate::simd::avx2::avx2;
 use crate::simd::avx512::avx512;
 use std::arch::x86_64::*;
@@ -51,12 +52,12 @@ fn sum_fours_avx512(blocks: [__m512i; 4]) -> __m512i {
 /// # Safety
 /// As there.
 #[inline(always)]
-pub(super) unsafe fn dot_bytes_avx2(blocks: &[*const u8; 16], offset: usize, a: *const i8) -> Avx2Words {
+pub(super) unsafe fn dot_bytes_avx2(blocks: &Sixteen, offset: usize, a: *const i8) -> Avx2Words {
     avx2!({
         let a = _mm256_loadu_si256(a.cast());
         let ones = _mm256_set1_epi16(1);
         let dot = |block: usize| {
-            let codes = _mm256_loadu_si256(blocks[block].wrapping_add(offset).cast());
+            let codes = _mm256_loadu_si256(blocks.at(block).wrapping_add(offset).cast());
             let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(a, codes));
             _mm256_madd_epi16(pairs, ones)
         };
@@ -76,7 +77,7 @@ pub(super) unsafe fn dot_bytes_avx2(blocks: &[*const u8; 16], offset: usize, a: 
 /// As there.
 #[inline(always)]
 pub(super) unsafe fn dot_halves_avx2<const TABLE: bool>(
-    blocks: &[*const u8; 16],
+    blocks: &Sixteen,
     offset: usize,
     a: *const i8,
     table: &[u8; 16],
@@ -86,7 +87,7 @@ pub(super) unsafe fn dot_halves_avx2<const TABLE: bool>(
         let upper = _mm256_broadcastsi128_si256(_mm_loadu_si128(a.add(16).cast()));
         let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
         let (ones, mask) = (_mm256_set1_epi16(1), _mm256_set1_epi8(15));
-        let at = |block: usize| blocks[block].wrapping_add(offset).cast();
+        let at = |block: usize| blocks.at(block).wrapping_add(offset).cast();
         let code = |halves: __m256i| match TABLE {
             true => _mm256_shuffle_epi8(table, halves),
             false => halves,
@@ -110,7 +111,7 @@ pub(super) unsafe fn dot_halves_avx2<const TABLE: bool>(
 /// As there, with `QUADS`.
 #[inline(always)]
 pub(super) unsafe fn dot_bytes_quads(
-    blocks: &[*const u8; 16],
+    blocks: &Sixteen,
     offset: usize,
     a: *const i8,
     total: i32,
@@ -119,7 +120,7 @@ pub(super) unsafe fn dot_bytes_quads(
     unsafe {
         let a = _mm512_broadcast_i64x4(_mm256_loadu_si256(a.cast()));
         let flip = _mm512_set1_epi8(i8::MIN);
-        let at = |block: usize| _mm256_loadu_si256(blocks[block].wrapping_add(offset).cast());
+        let at = |block: usize| _mm256_loadu_si256(blocks.at(block).wrapping_add(offset).cast());
         let dot = |block: usize| {
             let codes = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(at(block)), at(block + 4));
             _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_xor_si512(codes, flip), a)
@@ -139,7 +140,7 @@ pub(super) unsafe fn dot_bytes_quads(
 /// As there, with `QUADS`.
 #[inline(always)]
 pub(super) unsafe fn dot_halves_quads<const TABLE: bool>(
-    blocks: &[*const u8; 16],
+    blocks: &Sixteen,
     offset: usize,
     a: *const i8,
     table: &[u8; 16],
@@ -150,7 +151,7 @@ pub(super) unsafe fn dot_halves_quads<const TABLE: bool>(
         let upper = _mm512_broadcast_i32x4(_mm_loadu_si128(a.add(16).cast()));
         let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
         let mask = _mm512_set1_epi8(15);
-        let at = |block: usize| _mm_loadu_si128(blocks[block].wrapping_add(offset).cast());
+        let at = |block: usize| _mm_loadu_si128(blocks.at(block).wrapping_add(offset).cast());
         let code = |halves: __m512i| match TABLE {
             true => _mm512_shuffle_epi8(table, halves),
             false => halves,
