@@ -216,39 +216,78 @@ impl<C: Codes, const R: usize> Kernel<f32> for Turn<'_, C, R> {
 
     #[inline(always)]
     fn run<V: Vector<Element = f32>>(self) {
-        let Piece { panel, k, column, of, .. } = self.piece;
-        let RowPanel { columns, depth, left, c, c_row, accumulate, .. } = panel;
-        for first in (0..columns).step_by(LANES) {
-            let present = LANES.min(columns - first);
-            // SAFETY: the promise of `FewRows::run`: these columns and inputs are in the operands and in C, whose
-            // part is ours.
-            unsafe {
-                let part = |row: usize| std::slice::from_raw_parts_mut(c.add(row * c_row + first), present);
-                let mut sums = [V::Float32::splat(0.0); R];
-                if accumulate {
-                    for (row, sum) in sums.iter_mut().enumerate() {
-                        *sum = V::Float32::load_partial(part(row));
-                    }
-                }
-                for inner in (0..depth).step_by(LANES) {
-                    let count = LANES.min(depth - inner);
-                    let scales = self.scales::<V::Float32>(k + inner, count);
-                    let mut block = [V::Float32::splat(0.0); LANES];
-                    for (lane, vector) in block.iter_mut().enumerate().take(present) {
-                        let row = column + first + lane;
-                        let ahead = (row * of.packing.channels + k + inner + AHEAD) * C::BITS / 8;
-                        prefetch(of.bytes.as_ptr().wrapping_add(ahead));
-                        *vector = self.numbers(row, k + inner, count, scales);
-                    }
-                    V::Float32::transpose(&mut block);
-                    for (i, right) in block.into_iter().enumerate().take(count) {
-                        left.add(inner + i, right, &mut sums);
-                    }
-                }
-                for (row, sum) in sums.into_iter().enumerate() {
-                    sum.store_partial(part(row));
+        let columns = self.piece.panel.columns;
+        let whole = columns / LANES * LANES;
+        // SAFETY: the promise of `FewRows::run`: these columns and inputs are in the operands and in C, whose part
+        // is ours. Whole vectors have code of their own, which keeps blocks in registers.
+        unsafe {
+            for first in (0..whole).step_by(LANES) {
+                self.sixteen::<V::Float32>(first, LANES);
+            }
+            if whole < columns {
+                self.sixteen::<V::Float32>(whole, columns - whole);
+            }
+        }
+    }
+}
+
+impl<C: Codes, const R: usize> Turn<'_, C, R> {
+    /// The sums of sixteen columns, or of those present.
+    ///
+    /// # Safety
+    /// They are in the operand and in C, whose part nobody else uses.
+    #[inline(always)]
+    unsafe fn sixteen<V: Decode>(&self, first: usize, present: usize) {
+        let RowPanel { depth, c, c_row, accumulate, .. } = self.piece.panel;
+        let whole = depth / LANES * LANES;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let part = |row: usize| std::slice::from_raw_parts_mut(c.add(row * c_row + first), present);
+            let mut sums = [V::splat(0.0); R];
+            if accumulate {
+                for (row, sum) in sums.iter_mut().enumerate() {
+                    *sum = V::load_partial(part(row));
                 }
             }
+            for inner in (0..whole).step_by(LANES) {
+                self.block(inner, LANES, first, present, &mut sums);
+            }
+            if whole < depth {
+                self.block(whole, depth - whole, first, present, &mut sums);
+            }
+            for (row, sum) in sums.into_iter().enumerate() {
+                sum.store_partial(part(row));
+            }
+        }
+    }
+
+    /// Adds the terms of `count` inputs.
+    ///
+    /// # Safety
+    /// As [`sixteen`](Self::sixteen).
+    #[inline(always)]
+    unsafe fn block<V: Decode>(
+        &self,
+        inner: usize,
+        count: usize,
+        first: usize,
+        present: usize,
+        sums: &mut [V; R],
+    ) {
+        let Piece { panel, k, column, of, .. } = self.piece;
+        let scales = self.scales::<V>(k + inner, count);
+        let mut block = [V::splat(0.0); LANES];
+        for (lane, vector) in block.iter_mut().enumerate().take(present) {
+            let row = column + first + lane;
+            let ahead = (row * of.packing.channels + k + inner + AHEAD) * C::BITS / 8;
+            prefetch(of.bytes.as_ptr().wrapping_add(ahead));
+            // SAFETY: the caller's promise.
+            *vector = unsafe { self.numbers(row, k + inner, count, scales) };
+        }
+        V::transpose(&mut block);
+        for (i, right) in block.into_iter().enumerate().take(count) {
+            // SAFETY: the caller's promise.
+            unsafe { panel.left.add(inner + i, right, sums) };
         }
     }
 }
