@@ -1,4 +1,4 @@
-//! A few quantised rows against block formats, whose blocks are multiplied as they lie in memory: sixteen columns
+//! Quantised rows against block formats, whose blocks are multiplied as they lie in memory: sixteen columns
 //! at a time, block after block, while the next columns are fetched.
 
 use super::limits::TASK;
@@ -11,6 +11,9 @@ use std::ops::Range;
 
 /// The fewest bytes ahead of what is read that are fetched: what is under way while the memory answers.
 const AHEAD: usize = 64 << 10;
+
+/// Rows that meet the same columns while those are in the cache.
+const BAND: usize = 64;
 
 /// A weight in blocks that rows are multiplied with.
 #[derive(Clone, Copy)]
@@ -36,8 +39,11 @@ pub(super) fn product(
     let width = n.div_ceil(wanted).next_multiple_of(LANES);
     cpu.pool().run(n.div_ceil(width), &|task| {
         let columns = task * width..n.min((task + 1) * width);
-        let piece = Piece { route, rows, weight, columns: columns.clone(), start, c };
-        weight.packing.dtype.with_blocks(piece);
+        for first in (0..c.rows).step_by(BAND) {
+            let band = first..c.rows.min(first + BAND);
+            let piece = Piece { route, rows, band, weight, columns: columns.clone(), start, c };
+            weight.packing.dtype.with_blocks(piece);
+        }
         if !epilogue.is_none() {
             for row in 0..c.rows {
                 // SAFETY: part of a row of C, and this task's own.
@@ -56,6 +62,7 @@ pub(super) fn product(
 struct Piece<'a> {
     route: Route,
     rows: &'a PlainRows<'a>,
+    band: Range<usize>,
     weight: BlockRight<'a>,
     columns: Range<usize>,
     start: Start,
@@ -69,7 +76,7 @@ impl WithBlocks for Piece<'_> {
         let blocks = self.weight.packing.rows.div_ceil(BLOCK);
         assert!(self.weight.bytes.len() >= self.columns.end * blocks * B::BYTES);
         assert!(self.columns.end <= self.c.columns && self.rows.len() == self.c.rows);
-        assert!(self.columns.end >= LANES);
+        assert!(self.columns.end >= LANES && self.band.end <= self.c.rows);
         assert!(self.rows.blocks() == blocks);
         let (isa, quads) = (self.route.isa(), self.route.per() == 4);
         let columns = Columns::<B, false> { piece: &self, blocks, coding: std::marker::PhantomData };
@@ -99,12 +106,12 @@ impl<B: BlockCoding, const QUADS: bool> Kernel<f32> for Columns<'_, B, QUADS> {
             let present = LANES.min(columns.end - first);
             // The last ones are read with some before them.
             let first = first + present - LANES;
-            let mut row = 0;
-            while row < self.piece.rows.len() {
+            let Range { start: mut row, end } = self.piece.band;
+            while row < end {
                 // SAFETY: `Piece::with`, which alone makes one of these, has found columns, blocks and rows to be
                 // there; it enters with instructions for four products where they are asked for.
                 row += unsafe {
-                    match self.piece.rows.len() - row {
+                    match end - row {
                         1 => self.sixteen::<V::Float32, 1>(first, present, row),
                         2 | 3 => self.sixteen::<V::Float32, 2>(first, present, row),
                         _ => self.sixteen::<V::Float32, 4>(first, present, row),

@@ -75,8 +75,9 @@ pub fn integer_product(
     }
     let route = Route::best(cpu.isa());
     let mut memory = QUANTIZED.take();
-    let (blocks, flat) = (weight.in_blocks(), weight.in_rows());
-    if c.rows <= FEW && depth > 0 && (blocks.is_some() || flat.is_some()) {
+    let flat = weight.in_rows().filter(|_| c.rows <= FEW);
+    let blocks = weight.in_blocks();
+    if depth > 0 && (blocks.is_some() || flat.is_some()) {
         let rows = PlainRows::new(route.isa(), a, c.rows, depth, &mut memory);
         if let Some(blocks) = blocks {
             blocks::product((cpu, route), &rows, blocks, start, epilogue, &c);

@@ -89,16 +89,17 @@ pub(super) struct Score<'a, T> {
 }
 
 impl<T: Real> Score<'_, T> {
-    /// Scores sixteen keys from `at` on: turned round sixteen elements at a time, in registers.
+    /// Scores sixteen keys from `first` on, or the `present`, turned round sixteen elements at a time in registers;
+    /// anything follows them.
     #[inline(always)]
-    fn sixteen<V: Vector<Element = T>>(&self, at: usize) -> V {
+    fn sixteen<V: Vector<Element = T>>(&self, first: usize, present: usize) -> V {
         let Self { q, k, stride, .. } = self;
         let mut sums = V::splat(T::ZERO);
         let (whole, rest) = q.as_chunks::<LANES>();
         for (part, q) in whole.iter().enumerate() {
             let mut block = [V::splat(T::ZERO); LANES];
             for (key, vector) in block.iter_mut().enumerate() {
-                *vector = V::load(&k[at + key * stride + part * LANES..]);
+                *vector = V::load(&k[(first + key.min(present - 1)) * stride + part * LANES..]);
             }
             V::transpose(&mut block);
             for (q, keys) in q.iter().zip(block) {
@@ -108,7 +109,7 @@ impl<T: Real> Score<'_, T> {
         for (d, q) in (whole.len() * LANES..).zip(rest) {
             let mut keys = [T::ZERO; LANES];
             for (key, element) in keys.iter_mut().enumerate() {
-                *element = k[at + key * stride + d];
+                *element = k[(first + key.min(present - 1)) * stride + d];
             }
             sums = V::splat(*q).mul_add(V::load(&keys), sums);
         }
@@ -121,18 +122,13 @@ impl<T: Real> Kernel<T> for Score<'_, T> {
 
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) {
-        let whole = self.scores.len() / LANES * LANES;
+        let count = self.scores.len();
+        let whole = count / LANES * LANES;
         for first in (0..whole).step_by(LANES) {
-            let found = self.sixteen::<V>(first * self.stride);
-            found.store(&mut self.scores[first..]);
+            self.sixteen::<V>(first, LANES).store(&mut self.scores[first..]);
         }
-        let Self { q, k, stride, scores } = self;
-        for (key, score) in scores.iter_mut().enumerate().skip(whole) {
-            let mut sum = T::ZERO;
-            for (q, k) in q.iter().zip(&k[key * stride..]) {
-                sum = q.mul_add(*k, sum);
-            }
-            *score = sum;
+        if whole < count {
+            self.sixteen::<V>(whole, count - whole).store_partial(&mut self.scores[whole..]);
         }
     }
 }
