@@ -1,14 +1,14 @@
 """Times token by token decoding of a Llama's shape on the processor, beside llama.cpp.
 
-Random weights of 135 million parameters (576 wide, 30 blocks, 9 heads over 3, 1,536 hidden, 49,152 words) or of 1.1
-billion. One sequence, after a prompt of three tokens and after one of 512; the median of 48 tokens, and the prompt of
-512 itself. Both programs take turns, in processes of their own:
+Random weights of 135 million parameters (576 wide, 30 blocks, 9 heads over 3, 1,536 hidden, 49,152 words)
+or of 1.1 billion. One sequence, after a prompt of three tokens and after one of 512; the median of 48 tokens,
+and the prompt of 512 itself. Both programs take turns, in processes of their own:
 
     python benches/peers/language_decode.py --types q4_0 q8_0 --threads 1 2
     python benches/peers/language_decode.py --types q4_0 --llama PYTHON --files FOLDER
 
-PYTHON is an interpreter that has llama-cpp-python, and FOLDER has files of the same shape, SHAPE_TYPE.gguf. What
-the memory is read at by one thread is printed too, in large pages and in small ones.
+PYTHON is an interpreter that has llama-cpp-python, and FOLDER has files of the same shape, SHAPE_TYPE.gguf.
+What the memory is read at by one thread is printed too, in large pages and in small ones.
 """
 
 from __future__ import annotations

@@ -4,11 +4,16 @@
 //! ahead ends with a page. The weights of one product are often smaller than a large page, so those of a network
 //! share chunks of many.
 
-use crate::tensor::CacheLine;
 use crate::{Result, extents};
+use bytemuck::{Pod, Zeroable};
 use memmap2::MmapMut;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// 64 bytes on their own cache line: the unit of memory.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub(crate) struct CacheLine([u8; 64]);
 
 /// Bytes of a chunk that is shared.
 const CHUNK: usize = 64 << 20;

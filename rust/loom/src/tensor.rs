@@ -1,10 +1,10 @@
 //! Shapes and contiguous storage.
 
-use crate::lasting::{self, Part};
+use crate::lasting::{self, CacheLine, Part};
 pub use crate::precision::Precision;
 use crate::simd::Real;
 use crate::{Error, Result, extents};
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Pod;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -82,11 +82,6 @@ impl fmt::Debug for Shape {
         fmt::Display::fmt(self, f)
     }
 }
-
-/// 64 bytes on their own cache line: the unit that [`Buffer`] allocates.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(64))]
-pub(crate) struct CacheLine([u8; 64]);
 
 /// Where a buffer's lines are.
 enum Lines {

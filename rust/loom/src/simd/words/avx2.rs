@@ -10,18 +10,6 @@ use std::arch::x86_64::*;
 pub struct Avx2Words(__m256i, __m256i);
 
 impl Avx2Words {
-    /// These sixteen.
-    #[inline(always)]
-    pub(super) fn of(first: __m256i, last: __m256i) -> Self {
-        Self(first, last)
-    }
-
-    /// The first eight and the last.
-    #[inline(always)]
-    pub(super) fn registers(self) -> [__m256i; 2] {
-        [self.0, self.1]
-    }
-
     /// One result for each register.
     #[inline(always)]
     fn map(self, f: impl Fn(__m256i) -> __m256i) -> Self {
@@ -148,7 +136,8 @@ impl Words for Avx2Words {
     #[inline(always)]
     unsafe fn dot_bytes<const QUADS: bool>(blocks: &Sixteen, offset: usize, a: *const i8, _: i32) -> Self {
         // SAFETY: the caller's promise.
-        unsafe { dots::dot_bytes_avx2(blocks, offset, a) }
+        let [first, last] = unsafe { dots::dot_bytes_avx2(blocks, offset, a) };
+        Self(first, last)
     }
 
     #[inline(always)]
@@ -159,7 +148,8 @@ impl Words for Avx2Words {
         table: &[u8; 16],
     ) -> Self {
         // SAFETY: the caller's promise.
-        unsafe { dots::dot_halves_avx2::<TABLE>(blocks, offset, a, table) }
+        let [first, last] = unsafe { dots::dot_halves_avx2::<TABLE>(blocks, offset, a, table) };
+        Self(first, last)
     }
 }
 

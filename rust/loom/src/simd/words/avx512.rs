@@ -1,6 +1,6 @@
 //! Sixteen words in one AVX-512 register; safe as the vectors of `f32` are.
 
-use super::avx2::{Avx2Words, transpose_bytes};
+use super::avx2::transpose_bytes;
 use super::dots;
 use crate::simd::avx512::{F32x16, avx512};
 use crate::simd::{Decode, Sixteen, Words};
@@ -11,16 +11,9 @@ use std::arch::x86_64::*;
 pub struct Avx512Words(__m512i);
 
 impl Avx512Words {
-    /// These sixteen.
-    #[inline(always)]
-    pub(super) fn of(words: __m512i) -> Self {
-        Self(words)
-    }
-
     /// These sixteen, in two registers.
     #[inline(always)]
-    fn joined(words: Avx2Words) -> Self {
-        let [first, last] = words.registers();
+    fn joined([first, last]: [__m256i; 2]) -> Self {
         Self(avx512!(_mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), last)))
     }
 }
@@ -162,7 +155,7 @@ impl Words for Avx512Words {
         // SAFETY: the caller's promise.
         unsafe {
             match QUADS {
-                true => dots::dot_bytes_quads(blocks, offset, a, total),
+                true => Self(dots::dot_bytes_quads(blocks, offset, a, total)),
                 false => Self::joined(dots::dot_bytes_avx2(blocks, offset, a)),
             }
         }
@@ -178,7 +171,7 @@ impl Words for Avx512Words {
         // SAFETY: the caller's promise.
         unsafe {
             match QUADS {
-                true => dots::dot_halves_quads::<TABLE>(blocks, offset, a, table),
+                true => Self(dots::dot_halves_quads::<TABLE>(blocks, offset, a, table)),
                 false => Self::joined(dots::dot_halves_avx2::<TABLE>(blocks, offset, a, table)),
             }
         }

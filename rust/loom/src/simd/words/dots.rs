@@ -5,8 +5,6 @@
 //! added up beside those of others, by interleaving registers, so that what comes out is a word for each block in
 //! the order of the blocks.
 
-use super::avx2::Avx2Words;
-use super::avx512::Avx512Words;
 use crate::simd::Sixteen;
 use crate::simd::avx2::avx2;
 use crate::simd::avx512::avx512;
@@ -52,7 +50,7 @@ fn sum_fours_avx512(blocks: [__m512i; 4]) -> __m512i {
 /// # Safety
 /// As there.
 #[inline(always)]
-pub(super) unsafe fn dot_bytes_avx2(blocks: &Sixteen, offset: usize, a: *const i8) -> Avx2Words {
+pub(super) unsafe fn dot_bytes_avx2(blocks: &Sixteen, offset: usize, a: *const i8) -> [__m256i; 2] {
     avx2!({
         let a = _mm256_loadu_si256(a.cast());
         let ones = _mm256_set1_epi16(1);
@@ -67,7 +65,7 @@ pub(super) unsafe fn dot_bytes_avx2(blocks: &Sixteen, offset: usize, a: *const i
             let first = _mm256_permute2x128_si256::<0x20>(left, right);
             _mm256_add_epi32(first, _mm256_permute2x128_si256::<0x31>(left, right))
         };
-        Avx2Words::of(eight(0), eight(8))
+        [eight(0), eight(8)]
     })
 }
 
@@ -81,7 +79,7 @@ pub(super) unsafe fn dot_halves_avx2<const TABLE: bool>(
     offset: usize,
     a: *const i8,
     table: &[u8; 16],
-) -> Avx2Words {
+) -> [__m256i; 2] {
     avx2!({
         let lower = _mm256_broadcastsi128_si256(_mm_loadu_si128(a.cast()));
         let upper = _mm256_broadcastsi128_si256(_mm_loadu_si128(a.add(16).cast()));
@@ -100,7 +98,7 @@ pub(super) unsafe fn dot_halves_avx2<const TABLE: bool>(
             _mm256_madd_epi16(_mm256_add_epi16(first, last), ones)
         };
         let eight = |at: usize| sum_fours_avx2([dot(at), dot(at + 1), dot(at + 2), dot(at + 3)]);
-        Avx2Words::of(eight(0), eight(8))
+        [eight(0), eight(8)]
     })
 }
 
@@ -110,12 +108,7 @@ pub(super) unsafe fn dot_halves_avx2<const TABLE: bool>(
 /// # Safety
 /// As there, with `QUADS`.
 #[inline(always)]
-pub(super) unsafe fn dot_bytes_quads(
-    blocks: &Sixteen,
-    offset: usize,
-    a: *const i8,
-    total: i32,
-) -> Avx512Words {
+pub(super) unsafe fn dot_bytes_quads(blocks: &Sixteen, offset: usize, a: *const i8, total: i32) -> __m512i {
     // SAFETY: the caller's promise.
     unsafe {
         let a = _mm512_broadcast_i64x4(_mm256_loadu_si256(a.cast()));
@@ -130,7 +123,7 @@ pub(super) unsafe fn dot_bytes_quads(
         let first = _mm512_shuffle_i32x4::<0b10_00_10_00>(left, right);
         let second = _mm512_shuffle_i32x4::<0b11_01_11_01>(left, right);
         let sums = _mm512_add_epi32(first, second);
-        Avx512Words::of(_mm512_sub_epi32(sums, _mm512_set1_epi32(128 * total)))
+        _mm512_sub_epi32(sums, _mm512_set1_epi32(128 * total))
     }
 }
 
@@ -144,7 +137,7 @@ pub(super) unsafe fn dot_halves_quads<const TABLE: bool>(
     offset: usize,
     a: *const i8,
     table: &[u8; 16],
-) -> Avx512Words {
+) -> __m512i {
     // SAFETY: the caller's promise.
     unsafe {
         let lower = _mm512_broadcast_i32x4(_mm_loadu_si128(a.cast()));
@@ -166,6 +159,6 @@ pub(super) unsafe fn dot_halves_quads<const TABLE: bool>(
             let sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), first, lower);
             _mm512_dpbusd_epi32(sums, last, upper)
         };
-        Avx512Words::of(sum_fours_avx512([dot(0), dot(1), dot(2), dot(3)]))
+        sum_fours_avx512([dot(0), dot(1), dot(2), dot(3)])
     }
 }
