@@ -30,6 +30,7 @@ def command(
     model: str,
     system: str | None,
     dtype: str | None,
+    activations: str | None,
     capacity: int | None,
     device: str,
     **options: Unpack[Options],
@@ -41,7 +42,7 @@ def command(
     """
     from loom.errors import ConfigError
 
-    talks = opened(model, dtype, capacity, device)
+    talks = opened(model, dtype, activations, capacity, device)
     begin = [] if system is None else [{"role": "system", "content": system}]
     # A model that does not chat says so before anything is typed.
     talks.chat_text([*begin, {"role": "user", "content": "Hello"}])

@@ -23,7 +23,13 @@ __all__ = ["command"]
 @model_options
 @writing_options
 def command(
-    model: str, prompt: str, dtype: str | None, capacity: int | None, device: str, **options: Unpack[Options]
+    model: str,
+    prompt: str,
+    dtype: str | None,
+    activations: str | None,
+    capacity: int | None,
+    device: str,
+    **options: Unpack[Options],
 ) -> None:
     """Go on from PROMPT with the language model in MODEL.
 
@@ -31,5 +37,5 @@ def command(
     is left out is as the model's files recommend. Needs the extra "text".
     """
     text = sys.stdin.read() if prompt == "-" else prompt
-    with opened(model, dtype, capacity, device).generate(text, **options) as pieces:
+    with opened(model, dtype, activations, capacity, device).generate(text, **options) as pieces:
         told(pieces)

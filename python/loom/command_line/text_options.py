@@ -17,6 +17,11 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _MODEL = (
     click.option("--dtype", help='Pack the weights, such as "int8"; the file\'s own by default.'),
+    click.option(
+        "--activations",
+        type=click.Choice(["int8"]),
+        help="Quantise activations, too: faster on a processor with packed weights.",
+    ),
     click.option("--capacity", type=int, help="Most tokens of a prompt and its answer together."),
     click.option("--device", default="cpu", show_default=True, help='"cpu", "gpu", "gpu:1", or "auto".'),
 )
@@ -50,11 +55,13 @@ def _with(command: _Command, options: Iterable[Callable[[_Command], _Command]]) 
     return command
 
 
-def opened(model: str, dtype: str | None, capacity: int | None, device: str) -> LanguageModel:
+def opened(
+    model: str, dtype: str | None, activations: str | None, capacity: int | None, device: str
+) -> LanguageModel:
     """Returns the model."""
     from loom.text import load
 
-    return load(model, dtype, capacity=capacity, device=device)
+    return load(model, dtype, capacity=capacity, device=device, activations=activations)
 
 
 def told(pieces: Iterable[str]) -> None:

@@ -36,6 +36,7 @@
 
 mod device;
 mod error;
+mod lasting;
 mod precision;
 mod tensor;
 

@@ -1,9 +1,10 @@
 //! Shapes and contiguous storage.
 
+use crate::lasting::{self, CacheLine, Part};
 pub use crate::precision::Precision;
 use crate::simd::Real;
 use crate::{Error, Result, extents};
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Pod;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -82,10 +83,51 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// 64 bytes on their own cache line: the unit that [`Buffer`] allocates.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(64))]
-struct CacheLine([u8; 64]);
+/// Where a buffer's lines are.
+enum Lines {
+    Own(Vec<CacheLine>),
+    /// In memory for what lasts.
+    Lasting(Part),
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Lines::Own(Vec::new())
+    }
+}
+
+impl Clone for Lines {
+    fn clone(&self) -> Self {
+        let lines = self.lines();
+        match self {
+            // Where there is no memory of that kind, any will do.
+            Lines::Lasting(_) => match Part::zeroed(size_of_val(lines)) {
+                Ok(mut part) => {
+                    part.lines_mut().copy_from_slice(lines);
+                    Lines::Lasting(part)
+                }
+                Err(_) => Lines::Own(lines.to_vec()),
+            },
+            Lines::Own(lines) => Lines::Own(lines.clone()),
+        }
+    }
+}
+
+impl Lines {
+    fn lines(&self) -> &[CacheLine] {
+        match self {
+            Lines::Own(lines) => lines,
+            Lines::Lasting(part) => part.lines(),
+        }
+    }
+
+    fn lines_mut(&mut self) -> &mut [CacheLine] {
+        match self {
+            Lines::Own(lines) => lines,
+            Lines::Lasting(part) => part.lines_mut(),
+        }
+    }
+}
 
 /// Contiguous zero-initialised memory, aligned to 64 bytes, viewed as any plain type.
 ///
@@ -93,7 +135,7 @@ struct CacheLine([u8; 64]);
 /// buffers and put back without allocating.
 #[derive(Clone, Default)]
 pub struct Buffer {
-    lines: Vec<CacheLine>,
+    lines: Lines,
     bytes: usize,
 }
 
@@ -104,7 +146,19 @@ impl Buffer {
     /// [`Error::Memory`] where the system has no memory for them.
     pub fn zeroed(bytes: usize) -> Result<Self> {
         let lines = bytemuck::allocation::try_zeroed_vec(bytes.div_ceil(size_of::<CacheLine>()));
-        Ok(Self { lines: lines.map_err(|()| extents::refused(bytes, 1))?, bytes })
+        Ok(Self { lines: Lines::Own(lines.map_err(|()| extents::refused(bytes, 1))?), bytes })
+    }
+
+    /// `bytes` zero bytes for what stays and is read whole again and again: where the system has large pages, in
+    /// such.
+    ///
+    /// # Errors
+    /// As [`zeroed`](Self::zeroed).
+    pub(crate) fn lasting(bytes: usize) -> Result<Self> {
+        if bytes < lasting::LEAST {
+            return Self::zeroed(bytes);
+        }
+        Ok(Self { lines: Lines::Lasting(Part::zeroed(bytes)?), bytes })
     }
 
     /// Room for `len` zero elements of `T`.
@@ -132,6 +186,17 @@ impl Buffer {
         Ok(buffer)
     }
 
+    /// `bytes` zero bytes for what is read whole again and again but goes by itself: many, in large pages.
+    ///
+    /// # Errors
+    /// As [`zeroed`](Self::zeroed).
+    pub(crate) fn large(bytes: usize) -> Result<Self> {
+        if bytes < lasting::LARGE {
+            return Self::zeroed(bytes);
+        }
+        Ok(Self { lines: Lines::Lasting(Part::alone(bytes)?), bytes })
+    }
+
     /// The number of bytes asked for (not the padding to whole cache lines).
     pub fn len_bytes(&self) -> usize {
         self.bytes
@@ -139,12 +204,12 @@ impl Buffer {
 
     /// The bytes themselves.
     pub fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.lines)[..self.bytes]
+        &bytemuck::cast_slice(self.lines.lines())[..self.bytes]
     }
 
     /// The bytes themselves, to write.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.bytes]
+        &mut bytemuck::cast_slice_mut(self.lines.lines_mut())[..self.bytes]
     }
 
     /// The content as elements of `T`; a tail shorter than one element is left out.

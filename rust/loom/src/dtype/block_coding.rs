@@ -4,6 +4,7 @@ use super::block_layout::{BLOCK, CodeOrder};
 use super::decoders::Decoder;
 use super::grouping::Extents;
 use super::vec4::Vec4Decoder;
+use crate::simd::{Decode, LANES, Sixteen};
 use std::ops::Range;
 
 /// How the scale of a block is written: the bytes before its codes.
@@ -16,6 +17,27 @@ pub(crate) trait Scale: Send + Sync + 'static {
     /// From those bytes, the lowest first; to be inlined.
     fn read(bits: u16) -> f32;
 
+    /// Those of sixteen blocks.
+    ///
+    /// # Safety
+    /// The bytes must be valid for reading.
+    #[inline(always)]
+    unsafe fn sixteen<V: Decode>(blocks: &Sixteen) -> V {
+        let mut scales = [0.0; LANES];
+        for (number, scale) in scales.iter_mut().enumerate() {
+            let block = blocks.at(number);
+            // SAFETY: the caller's promise.
+            let bits = unsafe {
+                match Self::BYTES {
+                    1 => u16::from(*block),
+                    _ => u16::from_le_bytes(*block.cast()),
+                }
+            };
+            *scale = Self::read(bits);
+        }
+        V::load(&scales)
+    }
+
     /// A WGSL expression of `number` times the scale, from a word `head` of those bytes alone.
     fn wgsl_times(number: &str) -> String {
         format!("{number} * {}", Self::WGSL)
@@ -26,6 +48,8 @@ pub(crate) trait Scale: Send + Sync + 'static {
 pub(crate) trait BlockCoding: Send + Sync + 'static {
     /// How its scale is written, before the codes.
     type Scale: Scale;
+    /// The integers that codes stand for, where they stand for such, as products of whole blocks read them.
+    const INTEGERS: Integers = Integers::None;
     /// How its codes lie.
     const ORDER: CodeOrder;
     /// Bytes of a block.
@@ -44,6 +68,22 @@ pub(crate) trait BlockCoding: Send + Sync + 'static {
     /// The number that a code stands for, but for the scale; to be inlined.
     fn number(code: u8) -> f32;
 
+    /// The 32 numbers of a block, but for its scale.
+    ///
+    /// # Safety
+    /// The block's bytes must be valid for reading.
+    #[inline(always)]
+    unsafe fn numbers<V: Decode>(block: *const u8) -> [V; 2] {
+        let mut numbers = [0.0; BLOCK];
+        for (place, number) in numbers.iter_mut().enumerate() {
+            let (byte, shift) = Self::ORDER.of(place);
+            // SAFETY: the caller's promise.
+            let code = unsafe { *block.add(Self::Scale::BYTES + byte) } >> shift;
+            *number = Self::number(if Self::ORDER.bits() == 4 { code & 15 } else { code });
+        }
+        [V::load(&numbers[..LANES]), V::load(&numbers[LANES..])]
+    }
+
     /// The same where that is an integer.
     fn integer(_: u8) -> i8 {
         0
@@ -54,6 +94,20 @@ pub(crate) trait BlockCoding: Send + Sync + 'static {
 
     /// How four codes are decoded together.
     fn wgsl_vec4() -> Vec4Decoder;
+}
+
+/// How the integers of a block are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Integers {
+    /// Codes are no integers.
+    None,
+    /// Signed bytes.
+    Bytes,
+    /// The halves of bytes, as `CodeOrder::Halves` has them, less a number.
+    Halves {
+        /// That number.
+        less: i32,
+    },
 }
 
 /// What is done with the layout of a format's blocks.

@@ -29,6 +29,7 @@ impl CodeOrder {
     }
 
     /// Which byte the code of a place is in, and above how many bits of it.
+    #[inline(always)]
     pub(super) fn of(self, place: usize) -> (usize, usize) {
         match self {
             CodeOrder::Bytes => (place, 0),

@@ -2,11 +2,12 @@
 //! the codes.
 
 use super::block::encode_block;
-use super::block_coding::{BlockCoding, Scale};
+use super::block_coding::{BlockCoding, Integers, Scale};
 use super::block_layout::{BLOCK, CodeOrder};
-use super::decoders::{Int8, Nibbles, Offset, Whole};
+use super::decoders::{Int8, Nibbles, Offset, Table, Whole};
 use super::float16::{f32_to_float16, float16_to_f32};
 use super::vec4::{self, Vec4Decoder};
+use crate::simd::{Decode, LANES, Sixteen, Words, array_of};
 
 /// A binary16 number.
 pub(super) struct Half;
@@ -18,6 +19,15 @@ impl Scale for Half {
     #[inline(always)]
     fn read(bits: u16) -> f32 {
         float16_to_f32(bits)
+    }
+
+    #[inline(always)]
+    unsafe fn sixteen<V: Decode>(blocks: &Sixteen) -> V {
+        // SAFETY: the caller's promise; an array of sixteen numbers.
+        unsafe {
+            let halves: [[u8; 2]; LANES] = array_of(|block| *blocks.at(block).cast());
+            V::float16(halves.as_ptr().cast())
+        }
     }
 }
 
@@ -47,6 +57,7 @@ pub(super) struct Q4_0;
 
 impl BlockCoding for Q4_0 {
     type Scale = Half;
+    const INTEGERS: Integers = Integers::Halves { less: 8 };
     const ORDER: CodeOrder = CodeOrder::Halves;
     const WGSL_INTEGER: Option<&'static str> = Some("i32(code) - 8");
     type Decoder = Nibbles<Offset, false>;
@@ -74,6 +85,16 @@ impl BlockCoding for Q4_0 {
         f32::from(code) - 8.0
     }
 
+    #[inline(always)]
+    unsafe fn numbers<V: Decode>(block: *const u8) -> [V; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let table = V::load(&Offset::NUMBERS);
+            let codes = V::Words::bytes(block.add(2));
+            [table.look_up(codes), table.look_up(codes.shift_right(4))]
+        }
+    }
+
     fn integer(code: u8) -> i8 {
         code as i8 - 8
     }
@@ -92,6 +113,7 @@ pub(super) struct Q8_0;
 
 impl BlockCoding for Q8_0 {
     type Scale = Half;
+    const INTEGERS: Integers = Integers::Bytes;
     const ORDER: CodeOrder = CodeOrder::Bytes;
     const WGSL_INTEGER: Option<&'static str> = Some("bitcast<i32>(code << 24u) >> 24u");
     type Decoder = Whole<Int8>;
@@ -111,6 +133,18 @@ impl BlockCoding for Q8_0 {
     #[inline(always)]
     fn number(code: u8) -> f32 {
         f32::from(code as i8)
+    }
+
+    #[inline(always)]
+    unsafe fn numbers<V: Decode>(block: *const u8) -> [V; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let codes = block.add(2);
+            [
+                V::from_integers(V::Words::signed_bytes(codes)),
+                V::from_integers(V::Words::signed_bytes(codes.add(LANES))),
+            ]
+        }
     }
 
     fn integer(code: u8) -> i8 {

@@ -32,7 +32,7 @@ mod tests;
 mod vec4;
 mod wgsl;
 
-pub(crate) use block_coding::{BlockCoding, Scale, WithBlocks};
+pub(crate) use block_coding::{BlockCoding, Integers, Scale, WithBlocks};
 pub(crate) use block_layout::{BLOCK, BlockLayout, CodeOrder};
 pub use float16::{bfloat16_to_f32, f32_to_bfloat16, f32_to_float16, float16_to_f32};
 pub use format::Refusal;

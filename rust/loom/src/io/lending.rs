@@ -98,7 +98,7 @@ fn parameter(part: FileRows, inputs: usize, table: bool) -> Result<LentParameter
 /// Elements of 16 bits, those of one row after the other's from the file, input by input.
 fn turned_halves(rows: &LentRows, inputs: usize) -> Result<(Buffer, Buffer)> {
     let channels = rows.count();
-    let mut codes = Buffer::of::<u16>(channels * inputs)?;
+    let mut codes = Buffer::lasting(channels * inputs * size_of::<u16>())?;
     let to = codes.as_mut_slice::<u16>();
     for first in (0..channels).step_by(TOGETHER) {
         let last = channels.min(first + TOGETHER);
@@ -120,7 +120,7 @@ fn turned_integers(
     read: ReadIntegers,
 ) -> Result<(Buffer, Buffer)> {
     let (channels, groups) = (rows.count(), inputs / group);
-    let mut codes = Buffer::of::<i8>(channels * inputs)?;
+    let mut codes = Buffer::lasting(channels * inputs)?;
     let mut scales = Buffer::of::<f32>(channels * groups)?;
     let (to, scales_to) = (codes.as_mut_slice::<i8>(), scales.as_mut_slice::<f32>());
     let mut own = Buffer::of::<i8>(TOGETHER * inputs)?;

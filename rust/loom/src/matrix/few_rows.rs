@@ -26,6 +26,15 @@ pub(super) trait Form<T: Real>: Copy + Sync {
     /// The operand's depth and lanes.
     fn extents(&self) -> (usize, usize);
 
+    /// Computes a panel by a kernel of its own, where there is one; false where there is none.
+    ///
+    /// # Safety
+    /// As [`FewRows::run`].
+    unsafe fn panel(&self, isa: Isa, panel: RowPanel<T>, k: usize, column: usize) -> bool {
+        let _ = (isa, panel, k, column);
+        false
+    }
+
     /// `count` columns at one k, at most 16; anything may follow them.
     ///
     /// # Safety
@@ -58,6 +67,10 @@ impl<T: Real, F: Form<T>> FewRows<T> for F {
 
     #[allow(private_interfaces)]
     unsafe fn run(&self, isa: Isa, panel: RowPanel<T>, k: usize, column: usize) {
+        // SAFETY: the caller's promise.
+        if unsafe { self.panel(isa, panel, k, column) } {
+            return;
+        }
         macro_rules! rows {
             ($($rows:literal)*) => {
                 match panel.rows {

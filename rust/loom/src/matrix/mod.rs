@@ -29,6 +29,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod turned;
 
 pub use decoders::{Bfloat16Panels, Int8Panels, PackedPanels};
 pub use epilogue::{Bias, Epilogue, NoEpilogue};
@@ -40,6 +41,7 @@ pub use output::{Output, Start};
 pub use packed::PackedRight;
 pub use panels::{PanelSource, Strided};
 pub use reference::product_reference;
+pub use turned::TurnedPanels;
 
 use crate::simd::{Cpu, Isa, Pool, Real};
 use block::Block;

@@ -58,7 +58,7 @@ pub trait PanelSource<T>: Sync {
 
 /// The fewest elements of a plain matrix that are streamed: fewer stay in the caches, where reading in place
 /// is as fast.
-const STREAMED: usize = 1 << 20;
+const STREAMED: usize = 1 << 18;
 /// How many rows ahead packing fetches: they lie too far apart for the machine to foresee.
 const AHEAD: usize = 16;
 /// How many elements ahead along each lane transposing fetches.

@@ -59,7 +59,7 @@ pub use pool::{MAX_THREADS, Pool, THREADS_VARIABLE};
 pub use portable::Portable;
 pub(crate) use prefetch::{prefetch, prefetch_second_level};
 pub(crate) use real::array_of;
-pub use real::{Decode, Kernel, LANES, Real, Vector, Words};
+pub use real::{Decode, Kernel, LANES, Real, Sixteen, Vector, Words};
 // What products ask of their elements, under the name it had.
 #[doc(hidden)]
 pub use real::Real as Element;

@@ -4,6 +4,7 @@ use super::isa::{Isa, Level};
 use super::math::Math;
 use crate::precision::Precision;
 use std::fmt::{Debug, Display};
+use std::hint::black_box;
 use std::ops::{AddAssign, DivAssign, MulAssign, SubAssign};
 
 /// `f32` or `f64`.
@@ -162,6 +163,37 @@ pub trait Vector: Math<Element: Real> + Send + Sync + 'static {
     fn transpose(block: &mut [Self; LANES]);
 }
 
+/// Sixteen places in memory at one distance from another, such as the blocks of sixteen columns.
+#[derive(Clone, Copy)]
+pub struct Sixteen {
+    /// Every fourth: with the distance and three times that, all are one addition away.
+    fourths: [*const u8; 4],
+    distance: usize,
+}
+
+impl Sixteen {
+    /// From `first` on.
+    #[inline(always)]
+    pub fn new(first: *const u8, distance: usize) -> Self {
+        Self { fourths: array_of(|i| first.wrapping_add(4 * i * distance)), distance }
+    }
+
+    /// One of them.
+    #[inline(always)]
+    pub fn at(&self, place: usize) -> *const u8 {
+        self.fourths[place / 4].wrapping_add(place % 4 * self.distance)
+    }
+
+    /// All of them, moved by so many bytes.
+    #[inline(always)]
+    pub fn advance(&mut self, bytes: usize) {
+        for fourth in &mut self.fourths {
+            // Seen through, the compiler would move sixteen addresses, most of them in memory.
+            *fourth = black_box(fourth.wrapping_add(bytes));
+        }
+    }
+}
+
 /// Sixteen words of 32 bits, and what sums of products of integers and decoders of packed numbers do with them.
 ///
 /// Addresses need no alignment.
@@ -220,6 +252,9 @@ pub trait Words: Copy + Send + Sync + 'static {
     /// The bits that are set in either.
     fn or(self, other: Self) -> Self;
 
+    /// The bits that are set in one of them.
+    fn xor(self, other: Self) -> Self;
+
     /// The difference, which wraps around.
     fn sub(self, other: Self) -> Self;
 
@@ -245,6 +280,111 @@ pub trait Words: Copy + Send + Sync + 'static {
             }
         }
         // SAFETY: as above.
+        unsafe { Self::load(sums.as_ptr().cast()) }
+    }
+
+    /// Adds the products of the bytes of each word: of `a` without a sign and at most 15, of `b` with one.
+    ///
+    /// # Safety
+    /// With `QUADS`, as [`add_quads`](Words::add_quads).
+    #[inline(always)]
+    unsafe fn add_small_quads<const QUADS: bool>(self, a: Self, b: Self) -> Self {
+        // SAFETY: what stands here asks for no instructions.
+        unsafe { self.add_quads(a, b) }
+    }
+
+    /// Adds the products of the bytes of each word, both with their sign, those of `b` above -128; with `QUADS`
+    /// 128 times the bytes of `b` are added, too.
+    ///
+    /// # Safety
+    /// With `QUADS`, as [`add_quads`](Words::add_quads).
+    #[inline(always)]
+    unsafe fn add_signed_quads<const QUADS: bool>(self, a: Self, b: Self) -> Self {
+        let (mut sums, mut left, mut right) = ([0; LANES], [0i32; LANES], [0i32; LANES]);
+        // SAFETY: arrays of 16 words.
+        unsafe {
+            self.store(sums.as_mut_ptr());
+            a.store(left.as_mut_ptr());
+            b.store(right.as_mut_ptr());
+        }
+        for (sum, (a, b)) in sums.iter_mut().zip(left.into_iter().zip(right)) {
+            for (a, b) in a.to_le_bytes().into_iter().zip(b.to_le_bytes()) {
+                *sum += (i32::from(a as i8) + if QUADS { 128 } else { 0 }) * i32::from(b as i8);
+            }
+        }
+        // SAFETY: as above.
+        unsafe { Self::load(sums.as_ptr().cast()) }
+    }
+
+    /// Four rows of 64 bytes as words of a byte of each, the first row's in the lowest bits: lane `4 i + l` of
+    /// vector `j` is byte `16 i + 4 j + l`.
+    ///
+    /// # Safety
+    /// The bytes must be valid for reading.
+    #[inline(always)]
+    unsafe fn interleaved(rows: [*const u8; 4]) -> [Self; 4] {
+        let mut words = [[0i32; LANES]; 4];
+        for (j, words) in words.iter_mut().enumerate() {
+            for (lane, word) in words.iter_mut().enumerate() {
+                let byte = lane / 4 * 16 + j * 4 + lane % 4;
+                // SAFETY: the caller's promise.
+                *word = i32::from_le_bytes(rows.map(|row| unsafe { *row.add(byte) }));
+            }
+        }
+        // SAFETY: arrays of 16 words.
+        words.map(|words| unsafe { Self::load(words.as_ptr().cast()) })
+    }
+
+    /// Of sixteen blocks of 32 signed bytes, `offset` bytes after these places, the sums of their products with
+    /// 32 signed bytes from `a` on, all above -128, whose own sum is `total`.
+    ///
+    /// # Safety
+    /// The bytes must be valid for reading; with `QUADS` the code must have been entered by `dispatch_quads`.
+    #[inline(always)]
+    unsafe fn dot_bytes<const QUADS: bool>(
+        blocks: &Sixteen,
+        offset: usize,
+        a: *const i8,
+        total: i32,
+    ) -> Self {
+        let _ = total;
+        let mut sums = [0i32; LANES];
+        for (number, sum) in sums.iter_mut().enumerate() {
+            let block = blocks.at(number);
+            for place in 0..32 {
+                // SAFETY: the caller's promise.
+                let (code, a) = unsafe { (*block.add(offset + place).cast::<i8>(), *a.add(place)) };
+                *sum += i32::from(code) * i32::from(a);
+            }
+        }
+        // SAFETY: an array of 16 words.
+        unsafe { Self::load(sums.as_ptr().cast()) }
+    }
+
+    /// The same for blocks of 16 bytes, whose lower halves are the first 16 codes and whose upper halves the
+    /// last; with `TABLE` a code stands for its entry, of at most 63, and otherwise for itself.
+    ///
+    /// # Safety
+    /// As [`dot_bytes`](Words::dot_bytes).
+    #[inline(always)]
+    unsafe fn dot_halves<const QUADS: bool, const TABLE: bool>(
+        blocks: &Sixteen,
+        offset: usize,
+        a: *const i8,
+        table: &[u8; 16],
+    ) -> Self {
+        let value = |code: u8| i32::from(if TABLE { table[usize::from(code)] } else { code });
+        let mut sums = [0i32; LANES];
+        for (number, sum) in sums.iter_mut().enumerate() {
+            let block = blocks.at(number);
+            for place in 0..16 {
+                // SAFETY: the caller's promise.
+                let (codes, first, last) =
+                    unsafe { (*block.add(offset + place), *a.add(place), *a.add(16 + place)) };
+                *sum += value(codes & 15) * i32::from(first) + value(codes >> 4) * i32::from(last);
+            }
+        }
+        // SAFETY: an array of 16 words.
         unsafe { Self::load(sums.as_ptr().cast()) }
     }
 }

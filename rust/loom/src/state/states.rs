@@ -67,7 +67,7 @@ fn shaped(shape: Vec<usize>, content: &Buffer, precision: Precision) -> Result<T
 
 fn filled(precision: Precision, len: usize, value: f64) -> Result<Buffer> {
     fn of<T: Real>(len: usize, value: f64) -> Result<Buffer> {
-        let mut buffer = Buffer::of::<T>(len)?;
+        let mut buffer = Buffer::large(len.saturating_mul(size_of::<T>()))?;
         buffer.as_mut_slice::<T>().fill(T::from_f64(value));
         Ok(buffer)
     }

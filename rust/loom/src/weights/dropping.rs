@@ -99,7 +99,7 @@ impl WeightStore {
                     .into(),
             ));
         }
-        let mut master = Buffer::zeroed(self.len * self.precision.size())?;
+        let mut master = Buffer::large(self.len * self.precision.size())?;
         for index in 0..self.parameters.len() {
             in_precision!(self.precision, T => self.unpack_part::<T>(index, &mut master)?)
         }

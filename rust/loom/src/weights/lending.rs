@@ -72,7 +72,7 @@ impl WeightStore {
     /// Makes a master of zeros, where there is nothing yet.
     pub(crate) fn fill_bare(&mut self) -> Result<()> {
         if self.is_bare() {
-            self.master = Some(Buffer::zeroed(self.len * self.precision.size())?);
+            self.master = Some(Buffer::large(self.len * self.precision.size())?);
             self.kept.clear();
         }
         Ok(())

@@ -130,7 +130,7 @@ impl LentRows {
             return Lent::part(bytes, start..start + self.order.len() * self.row);
         }
         Ok(Lent::made(move || {
-            let mut codes = Buffer::zeroed(self.order.len() * self.row)?;
+            let mut codes = Buffer::lasting(self.order.len() * self.row)?;
             let rows = codes.bytes_mut().chunks_exact_mut(self.row).enumerate();
             rows.for_each(|(number, to)| to.copy_from_slice(self.row(number)));
             Ok((codes, Buffer::default()))

@@ -41,7 +41,7 @@ impl WeightStore {
     /// [`Error::Shape`] for a parameter without elements.
     pub fn new<T: Real>(parameters: &[(impl Into<Cow<'static, str>> + Clone, Layout, bool)]) -> Result<Self> {
         let mut store = Self::described(T::PRECISION, parameters)?;
-        store.master = Some(Buffer::of::<T>(store.len)?);
+        store.master = Some(Buffer::large(store.len.saturating_mul(size_of::<T>()))?);
         Ok(store)
     }
 

@@ -29,7 +29,7 @@ pub(super) enum Content {
 impl Content {
     fn zeroed(packing: &Packing) -> Result<Self> {
         let scales = Buffer::of::<f32>(packing.scale_words())?;
-        Ok(Self::Own { bytes: Buffer::zeroed(packing.bytes())?, scales })
+        Ok(Self::Own { bytes: Buffer::lasting(packing.bytes())?, scales })
     }
 }
 

@@ -6,8 +6,8 @@
 
 mod whole;
 
-pub(super) use whole::{BFloat16, E4M3, E5M2, Float16, Int8, Int16, Uint8, Uint16};
-pub(crate) use whole::{Float32, Whole};
+pub(crate) use whole::{BFloat16, Codes, Float16, Float32, Int8, Whole};
+pub(super) use whole::{E4M3, E5M2, Int16, Uint8, Uint16};
 
 use crate::simd::{Decode, Words};
 

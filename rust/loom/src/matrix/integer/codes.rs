@@ -1,9 +1,11 @@
 //! Weights of symmetric integers as bytes, and as the panels that the kernels read.
 
+use super::blocks::BlockRight;
+use super::flat::FlatRight;
 use super::route::Route;
 use super::{COLUMNS, DEPTH_LIMIT};
 use crate::dtype::{self, DType, Granularity, Packing};
-use crate::simd::{Isa, Kernel, Real, Vector};
+use crate::simd::{Isa, Kernel, LANES, Real, Vector};
 use crate::{Error, Result};
 use std::ops::Range;
 
@@ -71,6 +73,20 @@ impl<'a> IntegerWeight<'a> {
             return Err(Error::Internal(format!("too few bytes for a weight of {}", packing.dtype)));
         }
         Ok(Self { packing, bytes, scales })
+    }
+
+    /// The weight as blocks along the inputs, where it has such.
+    pub(super) fn in_blocks(&self) -> Option<BlockRight<'_>> {
+        let (packing, bytes) = (&self.packing, self.bytes);
+        let served = packing.has_blocks() && packing.channels >= LANES;
+        served.then_some(BlockRight { packing, bytes })
+    }
+
+    /// The weight as rows of codes, where a few rows are multiplied with it so.
+    pub(super) fn in_rows(&self) -> Option<FlatRight<'_>> {
+        let flat = FlatRight { packing: &self.packing, bytes: self.bytes, scales: self.scales };
+        let plain = !self.packing.dtype.is_block_format() && !self.packing.turned;
+        (plain && flat.is_served()).then_some(flat)
     }
 
     /// k and n.

@@ -14,9 +14,12 @@
 //! whatever adds them up: four products an instruction where there is VNNI, two elsewhere, one without vector
 //! instructions, or a GPU. What follows is in one order.
 
+mod blocks;
 mod codes;
 mod dots;
+mod flat;
 mod limits;
+mod plain;
 mod right;
 mod route;
 mod rows;
@@ -25,8 +28,9 @@ mod scratch;
 mod tests;
 
 pub use codes::IntegerWeight;
-use limits::COLUMNS;
 pub use limits::DEPTH_LIMIT;
+use limits::{COLUMNS, FEW};
+use plain::PlainRows;
 pub use right::IntegerRight;
 pub use route::Route;
 pub use rows::QuantizedRows;
@@ -71,6 +75,18 @@ pub fn integer_product(
     }
     let route = Route::best(cpu.isa());
     let mut memory = QUANTIZED.take();
+    let flat = weight.in_rows().filter(|_| c.rows <= FEW);
+    let blocks = weight.in_blocks();
+    if depth > 0 && (blocks.is_some() || flat.is_some()) {
+        let rows = PlainRows::new(route.isa(), a, c.rows, depth, &mut memory);
+        if let Some(blocks) = blocks {
+            blocks::product((cpu, route), &rows, blocks, start, epilogue, &c);
+        } else if let Some(flat) = flat {
+            flat::product((cpu, route), &rows, flat, start, epilogue, &c);
+        }
+        QUANTIZED.set(memory);
+        return;
+    }
     let quantized = QuantizedRows::new(cpu, route, a, c.rows, depth, &mut memory);
 
     let strips = n.div_ceil(COLUMNS);

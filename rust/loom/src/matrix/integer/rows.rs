@@ -44,7 +44,10 @@ impl<'a> QuantizedRows<'a> {
         cpu.pool().for_each_chunk(memory, stride + 64, |row, memory| {
             let (scale, codes) = memory.split_at_mut(64);
             let a = &a[row * depth..(row + 1) * depth];
-            let found = f32::dispatch(route.isa(), Quantize { a, codes: &mut codes[..depth * width], width });
+            let found = f32::dispatch(
+                route.isa(),
+                Quantize { a, codes: &mut codes[..depth * width], form: Form::of(route) },
+            );
             scale[..4].copy_from_slice(&found.to_ne_bytes());
         });
         Self { route, rows, depth, codes: memory, stride: stride + 64 }
@@ -96,7 +99,10 @@ impl<'a> QuantizedRows<'a> {
         for (row, memory) in memory.chunks_exact_mut(own).enumerate() {
             let (head, codes) = memory.split_at_mut(64);
             let a = &a[row * stride..][..depth];
-            let found = f32::dispatch(route.isa(), Quantize { a, codes: &mut codes[..depth * width], width });
+            let found = f32::dispatch(
+                route.isa(),
+                Quantize { a, codes: &mut codes[..depth * width], form: Form::of(route) },
+            );
             head[..4].copy_from_slice(&found.to_ne_bytes());
         }
         Self { route, rows, depth, codes: memory, stride: own }
@@ -150,10 +156,28 @@ impl<'a> QuantizedRows<'a> {
 }
 
 /// Quantises one row; returns its scale.
-struct Quantize<'a> {
-    a: &'a [f32],
-    codes: &'a mut [u8],
-    width: usize,
+pub(super) struct Quantize<'a> {
+    pub a: &'a [f32],
+    pub codes: &'a mut [u8],
+    pub form: Form,
+}
+
+/// How a code is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A signed byte.
+    Signed,
+    /// A byte with 128 added.
+    Raised,
+    /// 16 bits.
+    Wide,
+}
+
+impl Form {
+    /// What the kernels of a route read.
+    pub fn of(route: Route) -> Self {
+        if route.code_bytes() == 1 { Form::Raised } else { Form::Wide }
+    }
 }
 
 impl Kernel<f32> for Quantize<'_> {
@@ -172,15 +196,15 @@ impl Kernel<f32> for Quantize<'_> {
         // Adding 1.5 x 2^23 rounds to an integer, half to even, and leaves it in the lowest bits.
         const MAGIC: f32 = 12_582_912.0;
         let code = |value: f32| (value / scale).clamp(-127.0, 127.0) + MAGIC;
-        match (finite, self.width) {
-            (false, 1) => self.codes.fill(0x80),
-            (false, _) => self.codes.fill(0),
-            (true, 1) => {
+        let flip = if self.form == Form::Raised { 0x80 } else { 0 };
+        match (finite, self.form) {
+            (false, _) => self.codes.fill(flip),
+            (true, Form::Signed | Form::Raised) => {
                 for (to, value) in self.codes.iter_mut().zip(self.a) {
-                    *to = code(*value).to_bits() as u8 ^ 0x80;
+                    *to = code(*value).to_bits() as u8 ^ flip;
                 }
             }
-            (true, _) => {
+            (true, Form::Wide) => {
                 for (to, value) in self.codes.chunks_exact_mut(2).zip(self.a) {
                     to.copy_from_slice(&(code(*value).to_bits() as u16).to_le_bytes());
                 }

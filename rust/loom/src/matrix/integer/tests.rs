@@ -182,3 +182,32 @@ fn other_types_and_too_many_inputs_are_refused_by_name() {
     assert!(IntegerWeight::check_depth(DEPTH_LIMIT - 1).is_ok());
     assert!(IntegerWeight::check_depth(DEPTH_LIMIT).unwrap_err().to_string().contains("133144"));
 }
+
+/// Weights that are multiplied as they lie, with the instructions of every route.
+#[test]
+fn a_few_rows_are_the_formula_on_every_route() {
+    for dtype in IntegerWeight::TYPES {
+        for (m, k, n) in [(1, 32, 64), (2, 97, 40), (3, 101, 144), (7, 1, 32), (8, 2049, 72), (1, 300, 1064)]
+        {
+            let granularity =
+                if m == 3 { dtype.granularity(Some(Granularity::Block(22))).ok() } else { None };
+            let packed = Packed::new(dtype, granularity, k, n);
+            let (x, bias) = (activations(m, k), vec![0.0; n]);
+            let expected = expected(&packed, &x, m, &vec![0.0; m * n], Start::Zero, &bias);
+            for route in Route::available() {
+                let mut memory = Buffer::default();
+                let rows = PlainRows::new(route.isa(), &x, m, k, &mut memory);
+                let (cpu, weight) = (&machines()[0], packed.weight());
+                let mut c = vec![7.0; m * n];
+                let output = Output::new(&mut c, m, n);
+                if let Some(blocks) = weight.in_blocks() {
+                    blocks::product((cpu, route), &rows, blocks, Start::Zero, &NoEpilogue, &output);
+                } else {
+                    let flat = weight.in_rows().unwrap();
+                    flat::product((cpu, route), &rows, flat, Start::Zero, &NoEpilogue, &output);
+                }
+                assert!(bits(&c) == bits(&expected), "{dtype} [{m}, {k}] x [.., {n}] on {route:?}");
+            }
+        }
+    }
+}

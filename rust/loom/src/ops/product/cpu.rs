@@ -4,7 +4,7 @@ use super::Product;
 use crate::dtype::{DType, Granularity, Packing};
 use crate::matrix::{
     Bfloat16Panels, Bias, Epilogue, Int8Panels, IntegerWeight, NoEpilogue, Output, PackedPanels, PanelSource,
-    Start, Strided, integer_product, product,
+    Start, Strided, TurnedPanels, integer_product, product,
 };
 use crate::ops::pointwise::{self, Activation};
 use crate::ops::rounding::{self, with_operand};
@@ -175,6 +175,14 @@ impl Operation for Product {
                     let dy = Strided::left(dy, rows, outputs);
                     if let Some(packing) = turned {
                         let w = PackedPanels::new(packing.as_stored(), weight.bytes, weight.scales);
+                        match derivative {
+                            Some(derive) => product(cpu, &dy, &w, start, &derive, dx),
+                            None => product(cpu, &dy, &w, start, &NoEpilogue, dx),
+                        }
+                        return Ok(());
+                    }
+                    if let Some(packing) = weight.packed.filter(|packing| !packing.turned && !mixed) {
+                        let w = TurnedPanels::new(packing, weight.bytes, weight.scales);
                         match derivative {
                             Some(derive) => product(cpu, &dy, &w, start, &derive, dx),
                             None => product(cpu, &dy, &w, start, &NoEpilogue, dx),

@@ -1,7 +1,8 @@
 //! Sixteen words in two AVX2 registers; safe as the vectors of `f32` are.
 
+use super::dots;
 use crate::simd::avx2::{F32x16, avx2};
-use crate::simd::{Decode, Words};
+use crate::simd::{Decode, Sixteen, Words};
 use std::arch::x86_64::*;
 
 /// Words 0 to 7, then 8 to 15.
@@ -85,6 +86,11 @@ impl Words for Avx2Words {
     }
 
     #[inline(always)]
+    fn xor(self, other: Self) -> Self {
+        avx2!(Self(_mm256_xor_si256(self.0, other.0), _mm256_xor_si256(self.1, other.1)))
+    }
+
+    #[inline(always)]
     fn sub(self, other: Self) -> Self {
         avx2!(Self(_mm256_sub_epi32(self.0, other.0), _mm256_sub_epi32(self.1, other.1)))
     }
@@ -95,6 +101,55 @@ impl Words for Avx2Words {
             _mm256_add_epi32(self.0, _mm256_madd_epi16(a.0, b.0)),
             _mm256_add_epi32(self.1, _mm256_madd_epi16(a.1, b.1)),
         ))
+    }
+
+    #[inline(always)]
+    unsafe fn add_small_quads<const QUADS: bool>(self, a: Self, b: Self) -> Self {
+        let add = |sum: __m256i, a: __m256i, b: __m256i| {
+            avx2!({
+                let pairs = _mm256_maddubs_epi16(a, b);
+                _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+            })
+        };
+        Self(add(self.0, a.0, b.0), add(self.1, a.1, b.1))
+    }
+
+    #[inline(always)]
+    unsafe fn add_signed_quads<const QUADS: bool>(self, a: Self, b: Self) -> Self {
+        // Of magnitudes and numbers with the other's sign, whose products in pairs fit 16 bits.
+        let add = |sum: __m256i, a: __m256i, b: __m256i| {
+            avx2!({
+                let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(b, a));
+                _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+            })
+        };
+        Self(add(self.0, a.0, b.0), add(self.1, a.1, b.1))
+    }
+
+    #[inline(always)]
+    unsafe fn interleaved(rows: [*const u8; 4]) -> [Self; 4] {
+        // SAFETY: the caller's promise.
+        let (first, last) = unsafe { (interleaved(rows, 0), interleaved(rows, 32)) };
+        [Self(first[0], last[0]), Self(first[1], last[1]), Self(first[2], last[2]), Self(first[3], last[3])]
+    }
+
+    #[inline(always)]
+    unsafe fn dot_bytes<const QUADS: bool>(blocks: &Sixteen, offset: usize, a: *const i8, _: i32) -> Self {
+        // SAFETY: the caller's promise.
+        let [first, last] = unsafe { dots::dot_bytes_avx2(blocks, offset, a) };
+        Self(first, last)
+    }
+
+    #[inline(always)]
+    unsafe fn dot_halves<const QUADS: bool, const TABLE: bool>(
+        blocks: &Sixteen,
+        offset: usize,
+        a: *const i8,
+        table: &[u8; 16],
+    ) -> Self {
+        // SAFETY: the caller's promise.
+        let [first, last] = unsafe { dots::dot_halves_avx2::<TABLE>(blocks, offset, a, table) };
+        Self(first, last)
     }
 }
 
@@ -145,6 +200,27 @@ impl Decode for F32x16 {
         // SAFETY: the caller's promise.
         unsafe { transpose_bytes(rows, offset, to, stride) }
     }
+}
+
+/// Half of [`Words::interleaved`], 32 bytes of each row from `offset` on.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn interleaved(rows: [*const u8; 4], offset: usize) -> [__m256i; 4] {
+    avx2!({
+        let [a, b, c, d] = rows;
+        let (a, b) = (_mm256_loadu_si256(a.add(offset).cast()), _mm256_loadu_si256(b.add(offset).cast()));
+        let (c, d) = (_mm256_loadu_si256(c.add(offset).cast()), _mm256_loadu_si256(d.add(offset).cast()));
+        let (low, other_low) = (_mm256_unpacklo_epi8(a, b), _mm256_unpacklo_epi8(c, d));
+        let (high, other_high) = (_mm256_unpackhi_epi8(a, b), _mm256_unpackhi_epi8(c, d));
+        [
+            _mm256_unpacklo_epi16(low, other_low),
+            _mm256_unpackhi_epi16(low, other_low),
+            _mm256_unpacklo_epi16(high, other_high),
+            _mm256_unpackhi_epi16(high, other_high),
+        ]
+    })
 }
 
 /// [`Decode::transpose_bytes`], 16 rows in either half of a register, in four rounds that interleave rows eight

@@ -1,13 +1,22 @@
 //! Sixteen words in one AVX-512 register; safe as the vectors of `f32` are.
 
 use super::avx2::transpose_bytes;
+use super::dots;
 use crate::simd::avx512::{F32x16, avx512};
-use crate::simd::{Decode, Words};
+use crate::simd::{Decode, Sixteen, Words};
 use std::arch::x86_64::*;
 
 /// Sixteen words.
 #[derive(Clone, Copy)]
 pub struct Avx512Words(__m512i);
+
+impl Avx512Words {
+    /// These sixteen, in two registers.
+    #[inline(always)]
+    fn joined([first, last]: [__m256i; 2]) -> Self {
+        Self(avx512!(_mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), last)))
+    }
+}
 
 impl Words for Avx512Words {
     #[inline(always)]
@@ -71,6 +80,11 @@ impl Words for Avx512Words {
     }
 
     #[inline(always)]
+    fn xor(self, other: Self) -> Self {
+        Self(avx512!(_mm512_xor_si512(self.0, other.0)))
+    }
+
+    #[inline(always)]
     fn sub(self, other: Self) -> Self {
         Self(avx512!(_mm512_sub_epi32(self.0, other.0)))
     }
@@ -84,6 +98,83 @@ impl Words for Avx512Words {
     unsafe fn add_quads(self, a: Self, b: Self) -> Self {
         // SAFETY: the caller's promise.
         Self(unsafe { _mm512_dpbusd_epi32(self.0, a.0, b.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn add_small_quads<const QUADS: bool>(self, a: Self, b: Self) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if QUADS {
+                return self.add_quads(a, b);
+            }
+            let pairs = _mm512_maddubs_epi16(a.0, b.0);
+            Self(_mm512_add_epi32(self.0, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1))))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add_signed_quads<const QUADS: bool>(self, a: Self, b: Self) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if QUADS {
+                return self.add_quads(a.xor(Self::splat(0x8080_8080_u32 as i32)), b);
+            }
+            // Of magnitudes and numbers with the other's sign, whose products in pairs fit 16 bits.
+            let negative = _mm512_movepi8_mask(a.0);
+            let b = _mm512_mask_sub_epi8(b.0, negative, _mm512_setzero_si512(), b.0);
+            let pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(a.0), b);
+            Self(_mm512_add_epi32(self.0, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1))))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn interleaved(rows: [*const u8; 4]) -> [Self; 4] {
+        // SAFETY: the caller's promise.
+        avx512!({
+            let [a, b, c, d] = rows;
+            let (a, b) = (_mm512_loadu_si512(a.cast()), _mm512_loadu_si512(b.cast()));
+            let (c, d) = (_mm512_loadu_si512(c.cast()), _mm512_loadu_si512(d.cast()));
+            let (low, other_low) = (_mm512_unpacklo_epi8(a, b), _mm512_unpacklo_epi8(c, d));
+            let (high, other_high) = (_mm512_unpackhi_epi8(a, b), _mm512_unpackhi_epi8(c, d));
+            [
+                Self(_mm512_unpacklo_epi16(low, other_low)),
+                Self(_mm512_unpackhi_epi16(low, other_low)),
+                Self(_mm512_unpacklo_epi16(high, other_high)),
+                Self(_mm512_unpackhi_epi16(high, other_high)),
+            ]
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn dot_bytes<const QUADS: bool>(
+        blocks: &Sixteen,
+        offset: usize,
+        a: *const i8,
+        total: i32,
+    ) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match QUADS {
+                true => Self(dots::dot_bytes_quads(blocks, offset, a, total)),
+                false => Self::joined(dots::dot_bytes_avx2(blocks, offset, a)),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dot_halves<const QUADS: bool, const TABLE: bool>(
+        blocks: &Sixteen,
+        offset: usize,
+        a: *const i8,
+        table: &[u8; 16],
+    ) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match QUADS {
+                true => Self(dots::dot_halves_quads::<TABLE>(blocks, offset, a, table)),
+                false => Self::joined(dots::dot_halves_avx2::<TABLE>(blocks, offset, a, table)),
+            }
+        }
     }
 }
 

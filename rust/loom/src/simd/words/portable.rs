@@ -86,6 +86,11 @@ impl Words for PortableWords {
     }
 
     #[inline(always)]
+    fn xor(self, other: Self) -> Self {
+        self.zip(other, |word, other| word ^ other)
+    }
+
+    #[inline(always)]
     fn sub(self, other: Self) -> Self {
         self.zip(other, i32::wrapping_sub)
     }

@@ -3,7 +3,7 @@
 use super::tiles::Sight;
 use crate::ops::attention::{Attention, BLOCK, NOTHING};
 use crate::ops::element_loops::{lane_sums2, load, store, update};
-use crate::simd::{Elementwise, Kernel, LANES, Math, Real, Vector};
+use crate::simd::{Elementwise, Kernel, LANES, Math, Real, Vector, array_of};
 use std::ops::Range;
 
 /// Holds scores between plus and minus a cap, where there is one.
@@ -88,35 +88,47 @@ pub(super) struct Score<'a, T> {
     pub scores: &'a mut [T],
 }
 
-/// Keys that are scored side by side, so that their sums need not wait for each other.
-const SIDE_BY_SIDE: usize = 8;
+impl<T: Real> Score<'_, T> {
+    /// Scores sixteen keys from `first` on, or the `present`, turned round sixteen elements at a time in registers;
+    /// anything follows them.
+    #[inline(always)]
+    fn sixteen<V: Vector<Element = T>>(&self, first: usize, present: usize) -> V {
+        let Self { q, k, stride, .. } = self;
+        let mut sums = V::splat(T::ZERO);
+        let (whole, rest) = q.as_chunks::<LANES>();
+        for (part, q) in whole.iter().enumerate() {
+            let mut block = [V::splat(T::ZERO); LANES];
+            for (key, vector) in block.iter_mut().enumerate() {
+                *vector = V::load(&k[(first + key.min(present - 1)) * stride + part * LANES..]);
+            }
+            V::transpose(&mut block);
+            for (q, keys) in q.iter().zip(block) {
+                sums = V::splat(*q).mul_add(keys, sums);
+            }
+        }
+        for (d, q) in (whole.len() * LANES..).zip(rest) {
+            let mut keys = [T::ZERO; LANES];
+            for (key, element) in keys.iter_mut().enumerate() {
+                *element = k[(first + key.min(present - 1)) * stride + d];
+            }
+            sums = V::splat(*q).mul_add(V::load(&keys), sums);
+        }
+        sums
+    }
+}
 
 impl<T: Real> Kernel<T> for Score<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) {
-        let Self { q, k, stride, scores } = self;
-        let mut whole = scores.chunks_exact_mut(SIDE_BY_SIDE);
-        let mut at = 0;
-        for scores in whole.by_ref() {
-            let keys: [&[T]; SIDE_BY_SIDE] = std::array::from_fn(|i| &k[at + i * stride..][..q.len()]);
-            let mut sums = [T::ZERO; SIDE_BY_SIDE];
-            for (d, q) in q.iter().enumerate() {
-                for (sum, key) in sums.iter_mut().zip(keys) {
-                    *sum = q.mul_add(key[d], *sum);
-                }
-            }
-            scores.copy_from_slice(&sums);
-            at += SIDE_BY_SIDE * stride;
+        let count = self.scores.len();
+        let whole = count / LANES * LANES;
+        for first in (0..whole).step_by(LANES) {
+            self.sixteen::<V>(first, LANES).store(&mut self.scores[first..]);
         }
-        for score in whole.into_remainder() {
-            let mut sum = T::ZERO;
-            for (q, k) in q.iter().zip(&k[at..]) {
-                sum = q.mul_add(*k, sum);
-            }
-            *score = sum;
-            at += stride;
+        if whole < count {
+            self.sixteen::<V>(whole, count - whole).store_partial(&mut self.scores[whole..]);
         }
     }
 }
@@ -129,18 +141,37 @@ pub(super) struct Gather<'a, T> {
     pub gathered: &'a mut [T],
 }
 
+/// Vectors of a head that are gathered side by side, so that their sums need not wait for each other.
+const SIDE_BY_SIDE: usize = 4;
+
 impl<T: Real> Kernel<T> for Gather<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) {
-        for (chunk, gathered) in self.gathered.chunks_mut(LANES).enumerate() {
+        let mut place = 0;
+        let mut several = self.gathered.chunks_exact_mut(SIDE_BY_SIDE * LANES);
+        for gathered in several.by_ref() {
+            let mut sums: [V; SIDE_BY_SIDE] = array_of(|i| V::load(&gathered[i * LANES..]));
+            for (key, weight) in self.weights.iter().enumerate() {
+                let v = &self.v[key * self.stride + place..][..SIDE_BY_SIDE * LANES];
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    *sum = V::splat(*weight).mul_add(V::load(&v[i * LANES..]), *sum);
+                }
+            }
+            for (i, sum) in sums.into_iter().enumerate() {
+                sum.store(&mut gathered[i * LANES..]);
+            }
+            place += SIDE_BY_SIDE * LANES;
+        }
+        for gathered in several.into_remainder().chunks_mut(LANES) {
             let mut sum = load::<V>(gathered);
             for (key, weight) in self.weights.iter().enumerate() {
-                let v = &self.v[key * self.stride + chunk * LANES..][..gathered.len()];
+                let v = &self.v[key * self.stride + place..][..gathered.len()];
                 sum = V::splat(*weight).mul_add(load::<V>(v), sum);
             }
             store(sum, gathered);
+            place += LANES;
         }
     }
 }

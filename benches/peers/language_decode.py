@@ -1,0 +1,144 @@
+"""Times token by token decoding of a Llama's shape on the processor, beside llama.cpp.
+
+Random weights of 135 million parameters (576 wide, 30 blocks, 9 heads over 3, 1,536 hidden, 49,152 words)
+or of 1.1 billion. One sequence, after a prompt of three tokens and after one of 512; the median of 48 tokens,
+and the prompt of 512 itself. Both programs take turns, in processes of their own:
+
+    python benches/peers/language_decode.py --types q4_0 q8_0 --threads 1 2
+    python benches/peers/language_decode.py --types q4_0 --llama PYTHON --files FOLDER
+
+PYTHON is an interpreter that has llama-cpp-python, and FOLDER has files of the same shape, SHAPE_TYPE.gguf.
+What the memory is read at by one thread is printed too, in large pages and in small ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+
+SHAPES = {"135m": (576, 30, 9, 3, 1536, 49152), "1b": (2048, 22, 32, 4, 5632, 32000)}
+
+_LOOM = """
+import statistics, sys, time
+import numpy as np
+import loom
+from loom import nn
+
+width, blocks, heads, shared, hidden, words = map(int, sys.argv[3:9])
+part = [
+    nn.Residual([nn.RMSNorm(epsilon=1e-5), nn.MultiHeadAttention(
+        heads, key_value_heads=shared, causal=True, rotary=nn.Rotary(), bias=False)]),
+    nn.Residual([nn.RMSNorm(epsilon=1e-5), nn.SwiGLU(hidden)]),
+]
+layers = [nn.Embedding(words, width), *blocks * part, nn.RMSNorm(epsilon=1e-5), nn.TiedHead(words)]
+net = loom.Sequential(layers, input_shape=1024)
+net.build()
+if sys.argv[1] != "float32":
+    net.morph(sys.argv[1], activations=sys.argv[2] if sys.argv[2] != "float" else None).drop_master()
+
+def decode(session):
+    times = []
+    for token in range(52):
+        begun = time.perf_counter()
+        session(np.array([[10 + token]]))
+        times.append(time.perf_counter() - begun)
+    return 1 / statistics.median(times[4:])
+
+session = net.session(640)
+session(np.array([[5, 6, 7]]))
+short = decode(session)
+prompt = np.arange(10, 522)[None]
+net.session(640)(prompt[:, :64])
+session = net.session(640)
+begun = time.perf_counter()
+session(prompt)
+prefill = 512 / (time.perf_counter() - begun)
+print(short, decode(session), prefill)
+"""
+
+_LLAMA = """
+import statistics, sys, time
+from llama_cpp import Llama
+
+threads = int(sys.argv[2])
+model = Llama(sys.argv[1], n_ctx=640, n_threads=threads, n_threads_batch=threads, verbose=False, n_batch=512)
+
+def decode():
+    times = []
+    for token in range(52):
+        begun = time.perf_counter()
+        model.eval([10 + token])
+        times.append(time.perf_counter() - begun)
+    return 1 / statistics.median(times[4:])
+
+model.eval([5, 6, 7])
+short = decode()
+model.reset()
+model.eval(list(range(10, 74)))
+model.reset()
+begun = time.perf_counter()
+model.eval(list(range(10, 522)))
+prefill = 512 / (time.perf_counter() - begun)
+print(short, decode(), prefill)
+"""
+
+_MEMORY = """
+import mmap, time
+import numpy as np
+
+for advice in (mmap.MADV_HUGEPAGE, mmap.MADV_NOHUGEPAGE):
+    held = mmap.mmap(-1, 256 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    held.madvise(advice)
+    x = np.frombuffer(held, np.float32)
+    x[:] = 1
+    best = 1e9
+    for _ in range(8):
+        begun = time.perf_counter()
+        np.dot(x, x)
+        best = min(best, time.perf_counter() - begun)
+    print(round(x.nbytes / best / 1e9, 1), "GB/s", flush=True)
+"""
+
+
+def _run(python: str, code: str, *arguments: object, threads: int = 1) -> str:
+    named = {"LOOM_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1"}
+    command = [python, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, env={**os.environ, **named}, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return done.stdout
+
+
+def main() -> None:
+    """Prints a line for each type, number of threads and program."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--types", nargs="+", default=["q4_0", "q8_0", "float32"])
+    parser.add_argument("--activations", nargs="+", default=["int8", "float"])
+    parser.add_argument("--shape", choices=sorted(SHAPES), default="135m")
+    parser.add_argument("--threads", nargs="+", type=int, default=[1])
+    parser.add_argument("--llama", help="a Python with llama-cpp-python")
+    parser.add_argument("--files", default=".", help="where the GGUF files are")
+    options = parser.parse_args()
+    print("memory, large and small pages:", _run(sys.executable, _MEMORY).replace("\n", "  "))
+    print("tokens/s: after 3, after 512, prompt of 512")
+    for dtype in options.types:
+        for threads in options.threads:
+            floats = dtype.startswith(("float", "bfloat"))
+            for activations in ["float"] if floats else options.activations:
+                found = _run(
+                    sys.executable, _LOOM, dtype, activations, *SHAPES[options.shape], threads=threads
+                )
+                told = " ".join(f"{float(value):8.1f}" for value in found.split())
+                print(f"{dtype:8} {threads} threads  loom, {activations:5} activations {told}", flush=True)
+            if options.llama:
+                file = f"{options.files}/{options.shape}_{dtype}.gguf"
+                told = " ".join(
+                    f"{float(value):8.1f}" for value in _run(options.llama, _LLAMA, file, threads).split()
+                )
+                print(f"{dtype:8} {threads} threads  llama.cpp               {told}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+//! Sums of products of whole blocks of codes, sixteen blocks at a time, in registers; safe as the vectors of `f32`
+//! are.
+//!
+//! A block's sum is spread over the words of a register, a word for every four products. Words of one block are
+//! added up beside those of others, by interleaving registers, so that what comes out is a word for each block in
+//! the order of the blocks.
+
+use crate::simd::Sixteen;
+use crate::simd::avx2::avx2;
+use crate::simd::avx512::avx512;
+use std::arch::x86_64::*;
+
+/// In each quarter of a register, the sums of the four words of the quarter of each of four registers.
+macro_rules! sum_fours {
+    ($blocks:expr, $add:ident, $low:ident, $high:ident, $low_pairs:ident, $high_pairs:ident) => {{
+        let [a, b, c, d] = $blocks;
+        let left = $add($low(a, b), $high(a, b));
+        let right = $add($low(c, d), $high(c, d));
+        $add($low_pairs(left, right), $high_pairs(left, right))
+    }};
+}
+
+#[inline(always)]
+fn sum_fours_avx2(blocks: [__m256i; 4]) -> __m256i {
+    avx2!(sum_fours!(
+        blocks,
+        _mm256_add_epi32,
+        _mm256_unpacklo_epi32,
+        _mm256_unpackhi_epi32,
+        _mm256_unpacklo_epi64,
+        _mm256_unpackhi_epi64
+    ))
+}
+
+#[inline(always)]
+fn sum_fours_avx512(blocks: [__m512i; 4]) -> __m512i {
+    avx512!(sum_fours!(
+        blocks,
+        _mm512_add_epi32,
+        _mm512_unpacklo_epi32,
+        _mm512_unpackhi_epi32,
+        _mm512_unpacklo_epi64,
+        _mm512_unpackhi_epi64
+    ))
+}
+
+/// [`Words::dot_bytes`](crate::simd::Words::dot_bytes) with products of bytes added in pairs: of magnitudes and
+/// activations with the sign of the code, which fit 16 bits, 2 x 128 x 127.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn dot_bytes_avx2(blocks: &Sixteen, offset: usize, a: *const i8) -> [__m256i; 2] {
+    avx2!({
+        let a = _mm256_loadu_si256(a.cast());
+        let ones = _mm256_set1_epi16(1);
+        let dot = |block: usize| {
+            let codes = _mm256_loadu_si256(blocks.at(block).wrapping_add(offset).cast());
+            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(a, codes));
+            _mm256_madd_epi16(pairs, ones)
+        };
+        let eight = |at: usize| {
+            let left = sum_fours_avx2([dot(at), dot(at + 1), dot(at + 2), dot(at + 3)]);
+            let right = sum_fours_avx2([dot(at + 4), dot(at + 5), dot(at + 6), dot(at + 7)]);
+            let first = _mm256_permute2x128_si256::<0x20>(left, right);
+            _mm256_add_epi32(first, _mm256_permute2x128_si256::<0x31>(left, right))
+        };
+        [eight(0), eight(8)]
+    })
+}
+
+/// [`Words::dot_halves`](crate::simd::Words::dot_halves) with products of bytes added in pairs.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn dot_halves_avx2<const TABLE: bool>(
+    blocks: &Sixteen,
+    offset: usize,
+    a: *const i8,
+    table: &[u8; 16],
+) -> [__m256i; 2] {
+    avx2!({
+        let lower = _mm256_broadcastsi128_si256(_mm_loadu_si128(a.cast()));
+        let upper = _mm256_broadcastsi128_si256(_mm_loadu_si128(a.add(16).cast()));
+        let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+        let (ones, mask) = (_mm256_set1_epi16(1), _mm256_set1_epi8(15));
+        let at = |block: usize| blocks.at(block).wrapping_add(offset).cast();
+        let code = |halves: __m256i| match TABLE {
+            true => _mm256_shuffle_epi8(table, halves),
+            false => halves,
+        };
+        let dot = |block: usize| {
+            let codes = _mm256_loadu2_m128i(at(block + 4), at(block));
+            let first = code(_mm256_and_si256(codes, mask));
+            let last = code(_mm256_and_si256(_mm256_srli_epi16::<4>(codes), mask));
+            let (first, last) = (_mm256_maddubs_epi16(first, lower), _mm256_maddubs_epi16(last, upper));
+            _mm256_madd_epi16(_mm256_add_epi16(first, last), ones)
+        };
+        let eight = |at: usize| sum_fours_avx2([dot(at), dot(at + 1), dot(at + 2), dot(at + 3)]);
+        [eight(0), eight(8)]
+    })
+}
+
+/// [`Words::dot_bytes`](crate::simd::Words::dot_bytes) with four products an instruction: of codes with 128 added,
+/// so that 128 times the sum of the activations comes off again.
+///
+/// # Safety
+/// As there, with `QUADS`.
+#[inline(always)]
+pub(super) unsafe fn dot_bytes_quads(blocks: &Sixteen, offset: usize, a: *const i8, total: i32) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let a = _mm512_broadcast_i64x4(_mm256_loadu_si256(a.cast()));
+        let flip = _mm512_set1_epi8(i8::MIN);
+        let at = |block: usize| _mm256_loadu_si256(blocks.at(block).wrapping_add(offset).cast());
+        let dot = |block: usize| {
+            let codes = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(at(block)), at(block + 4));
+            _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_xor_si512(codes, flip), a)
+        };
+        let left = sum_fours_avx512([dot(0), dot(1), dot(2), dot(3)]);
+        let right = sum_fours_avx512([dot(8), dot(9), dot(10), dot(11)]);
+        let first = _mm512_shuffle_i32x4::<0b10_00_10_00>(left, right);
+        let second = _mm512_shuffle_i32x4::<0b11_01_11_01>(left, right);
+        let sums = _mm512_add_epi32(first, second);
+        _mm512_sub_epi32(sums, _mm512_set1_epi32(128 * total))
+    }
+}
+
+/// [`Words::dot_halves`](crate::simd::Words::dot_halves) with four products an instruction.
+///
+/// # Safety
+/// As there, with `QUADS`.
+#[inline(always)]
+pub(super) unsafe fn dot_halves_quads<const TABLE: bool>(
+    blocks: &Sixteen,
+    offset: usize,
+    a: *const i8,
+    table: &[u8; 16],
+) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let lower = _mm512_broadcast_i32x4(_mm_loadu_si128(a.cast()));
+        let upper = _mm512_broadcast_i32x4(_mm_loadu_si128(a.add(16).cast()));
+        let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+        let mask = _mm512_set1_epi8(15);
+        let at = |block: usize| _mm_loadu_si128(blocks.at(block).wrapping_add(offset).cast());
+        let code = |halves: __m512i| match TABLE {
+            true => _mm512_shuffle_epi8(table, halves),
+            false => halves,
+        };
+        let dot = |block: usize| {
+            let codes = _mm512_castsi128_si512(at(block));
+            let codes = _mm512_inserti32x4::<1>(codes, at(block + 4));
+            let codes = _mm512_inserti32x4::<2>(codes, at(block + 8));
+            let codes = _mm512_inserti32x4::<3>(codes, at(block + 12));
+            let first = code(_mm512_and_si512(codes, mask));
+            let last = code(_mm512_and_si512(_mm512_srli_epi16::<4>(codes), mask));
+            let sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), first, lower);
+            _mm512_dpbusd_epi32(sums, last, upper)
+        };
+        sum_fours_avx512([dot(0), dot(1), dot(2), dot(3)])
+    }
+}
