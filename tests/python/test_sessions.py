@@ -1,4 +1,4 @@
-"""Sessions: they give what a whole pass gives, go back, give the last output alone, and go on by themselves."""
+"""Sessions: they give what a whole pass gives, go back, give the last output, and go on by themselves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loom.errors import ConfigError, InvalidValueError, NonFiniteError, StateErr
 VOCABULARY = 61
 
 
-def decoder(*, heads: int = 4, shared: int = 2, seed: int = 1, **attention: Any) -> loom.Network:  # noqa: ANN401
+def decoder(*, heads: int = 4, shared: int = 2, seed: int = 1, **attention: Any) -> loom.Network:
     """Returns a language model of Llama's kind."""
     look = nn.MultiHeadAttention(
         heads, key_value_heads=shared, causal=True, rotary=nn.Rotary(), bias=False, **attention

@@ -81,8 +81,9 @@ class Session:
     def follow(self, x: ArrayLike, count: int, *, stops: Iterable[int] = ()) -> NDArray[np.int64]:
         """Brings steps and lets the sequences go on by themselves.
 
-        The next step is always the class whose score is the largest, the first of them where several are: greedy
-        decoding. On a GPU many steps are one command frame, and what comes back is the classes alone.
+        The next step is always the class whose score is the largest, the first of them where several
+        are: greedy decoding. On a GPU many steps are one command frame, and what comes back is the
+        classes alone.
 
         Args:
             x: (rows, steps) whole numbers, the next steps of each sequence.
@@ -90,16 +91,18 @@ class Session:
             stops: Classes after which no more are needed.
 
         Returns:
-            (rows, count) classes, or fewer where every row has come to one of `stops`: then as many as the last of
-            the rows has up to its first. The last one of each row is for you to bring with the next call.
+            (rows, count) classes, or fewer where every row has come to one of `stops`: then as many as
+            the last of the rows has up to its first. The last one of each row is for you to bring with
+            the next call.
 
         Raises:
-            StateError: The network does not read whole numbers, one a step, or makes more classes than it reads; or
-                there is no room for so many steps; and as for a call.
+            StateError: The network does not read whole numbers, one a step, or makes more classes than it
+                reads; or there is no room for so many steps; and as for a call.
             NonFiniteError: Scores hold NaN or infinity.
 
         Examples:
-            >>> net = loom.Sequential([nn.Embedding(5, 8), nn.GRU(8, return_sequences=True), nn.Dense(5)], input_shape=(4,), seed=1)
+            >>> layers = [nn.Embedding(5, 8), nn.GRU(8, return_sequences=True), nn.Dense(5)]
+            >>> net = loom.Sequential(layers, input_shape=(4,), seed=1)
             >>> session = net.session(capacity=10)
             >>> first = session.follow([[1, 2]], 3)
             >>> again = net.session(capacity=10)

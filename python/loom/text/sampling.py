@@ -135,7 +135,7 @@ class Sampler:
 
     @property
     def takes_the_likeliest(self) -> bool:
-        """Whether each token is the one with the largest score as it stands, and nothing is told of others."""
+        """Whether each token is the one with the largest score, and nothing is told of others."""
         wanted = self.settings
         plain = wanted.temperature == 0.0 and not len(self._biased) and self._logprobs is None
         return (

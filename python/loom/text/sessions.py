@@ -116,8 +116,8 @@ class Sessions:
             tokens: The text; at least one token of it is left to be read.
         """
         with self.lock:
-            # The one that has read most of it. One that has read more of another text goes back, unless that is
-            # most of what it has read and there is room for one more.
+            # The one that has read most of it. One that has read more of another text goes back, unless
+            # that is most of what it has read and there is room for one more.
             shared = {id(lease): _common(lease.seen, tokens[:-1]) for lease in self._idle}
             room = len(self._idle) < self._kept
             begun = [
@@ -157,4 +157,7 @@ class Sessions:
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
     """Returns with how many tokens both begin."""
-    return next((place for place, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
+    return next(
+        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
