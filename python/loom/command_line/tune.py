@@ -64,7 +64,7 @@ def command(
 
     rows = _rows(Path(data))
     pairs = isinstance(rows[0], dict) and "chosen" in rows[0]
-    tuned = opened(model, dtype, capacity, device)
+    tuned = opened(model, dtype, None, capacity, device)
     config = TrainingConfig(
         epochs=options["epochs"],
         batch_size=options["batch_size"],
