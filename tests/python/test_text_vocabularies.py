@@ -218,6 +218,25 @@ def test_what_a_folder_says(tmp_path: Path) -> None:
     assert packed.network.layers[0].dtype == "int8"
 
 
+def test_activations_of_a_loaded_model_are_quantised_where_asked(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "a", decoder(400), byte_level())
+    x = np.arange(64)[None]
+    plain = loom.text.load(folder, "q8_0").network
+    for dtype in ("q8_0", "int8"):
+        network = loom.text.load(folder, dtype, activations="int8").network
+        y = network.predict(x)
+        # The plain pass and the cached one agree to the bit here, too.
+        session = network.session(64)
+        steps = [session(x[:, start : start + 1])[:, 0] for start in range(20)]
+        np.testing.assert_array_equal(np.stack(steps, axis=1), y[:, :20])
+        assert not np.array_equal(y, plain.predict(x))
+        assert np.abs(y - plain.predict(x)).max() < 0.2 * np.abs(y).max()
+    with pytest.raises(loom.DTypeError, match="packed weights of integers"):
+        loom.text.load(folder, activations="int8")
+    with pytest.raises(loom.DTypeError, match='"int8", or left in float'):
+        loom.text.load(folder, "q8_0", activations="int4")
+
+
 def test_templates_in_other_places(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "a", decoder(400), byte_level())
     assert loom.text.load(folder).vocabulary.template is None

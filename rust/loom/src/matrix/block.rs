@@ -24,6 +24,8 @@ const DECODED: usize = 256;
 const SHALLOW: usize = 4;
 /// The most rows and columns of one piece, which packs its operands by itself.
 const PIECE: usize = 1024;
+/// The most columns of a piece of a few rows whose right operand is read in its own form.
+const OWN_FORM_PIECE: usize = 8 * PIECE;
 /// The left operand is read where it is for so few columns, and ...
 const IN_PLACE_COLUMNS: usize = 512;
 /// ... the right one for so few rows: packing would cost more than it saves.
@@ -109,7 +111,8 @@ impl<'a, T: Real> Block<'a, T> {
     pub fn cut(&self, threads: usize) -> (usize, usize) {
         let (m, n, k) = (self.c.rows.max(1), self.c.columns.max(1), self.depth.max(1));
         let width = tile::<T>(self.isa, m).1;
-        let (mut rows, mut columns) = (m.min(PIECE), n.min(PIECE));
+        let widest = if self.b_own_form.is_some() && m <= FEW { OWN_FORM_PIECE } else { PIECE };
+        let (mut rows, mut columns) = (m.min(PIECE), n.min(widest));
         if threads == 1 {
             return (rows, columns);
         }
@@ -215,7 +218,11 @@ impl<'a, T: Real> Block<'a, T> {
                         self.a.pack(self.isa, depth.clone(), rows_of(panel), LANES, left);
                     }
                 }
-                let chunk = CHUNK * (DEPTH / depth.len().max(1)).max(1);
+                // What is read in its own form is read once, the longer at a stretch the faster.
+                let chunk = match own_form {
+                    Some(_) if panels == 1 => columns.len(),
+                    _ => CHUNK * (DEPTH / depth.len().max(1)).max(1),
+                };
                 for column in columns.clone().step_by(chunk) {
                     let right = right.skip_panels((column - columns.start) / width);
                     let columns = column..columns.end.min(column + chunk);

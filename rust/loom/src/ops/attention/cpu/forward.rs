@@ -61,7 +61,9 @@ impl<T: Real> Part<'_, T> {
         let (d, group) = (op.head_dim, op.group());
         let (start, end) = self.queries;
         let count = end - start;
-        let len = group * count * (2 * d + 2) + (d + TILE) * BLOCK;
+        // Of a few queries all scores are kept, of more those of a tile.
+        let scored = if count > FEW { TILE } else { group * count };
+        let len = group * count * (2 * d + 2) + (d + scored) * BLOCK;
         with_scratch::<T>(len, |mut rest| {
             // Row (head in the group, query).
             let q = take(&mut rest, group * count * d);
@@ -69,7 +71,7 @@ impl<T: Real> Part<'_, T> {
             let largest = take(&mut rest, group * count);
             let totals = take(&mut rest, group * count);
             let turned = take(&mut rest, d * BLOCK);
-            let scores = take(&mut rest, TILE * BLOCK);
+            let scores = take(&mut rest, scored * BLOCK);
             let factor = T::from_f64(op.scale);
             let places = || {
                 (0..group).flat_map(|member| {
@@ -89,6 +91,10 @@ impl<T: Real> Part<'_, T> {
                 let at = block * stride + self.head * d;
                 if count > FEW {
                     turn(isa, &self.k[at..], stride, d, end_of_block - block, turned);
+                } else {
+                    // All that look at these keys, once they are turned in registers.
+                    let (k, keys) = (&self.k[at..], end_of_block - block);
+                    T::dispatch(isa, Score { q, head_dim: d, k, stride, keys, scores });
                 }
                 for member in 0..group {
                     for first in (start..end).step_by(TILE) {
@@ -101,7 +107,8 @@ impl<T: Real> Part<'_, T> {
                         let rows = member * count + first - start;
                         let rows = rows..rows + queries.len();
                         let tile = rows.start * d..rows.end * d;
-                        let scores = &mut scores[..queries.len() * BLOCK];
+                        let place = if count > FEW { 0 } else { rows.start };
+                        let scores = &mut scores[place * BLOCK..][..queries.len() * BLOCK];
                         if count > FEW {
                             product_serial(
                                 isa,
@@ -111,12 +118,6 @@ impl<T: Real> Part<'_, T> {
                                 &NoEpilogue,
                                 Output::strided(scores, queries.len(), keys, BLOCK),
                             );
-                        } else {
-                            let rows = q[tile.clone()].chunks_exact(d).zip(scores.chunks_exact_mut(BLOCK));
-                            for (q, scores) in rows {
-                                let scores = &mut scores[..keys];
-                                T::dispatch(isa, Score { q, k: &self.k[at..], stride, scores });
-                            }
                         }
                         T::dispatch(
                             isa,

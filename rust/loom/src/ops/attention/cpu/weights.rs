@@ -78,42 +78,85 @@ impl<T: Real> Kernel<T> for Weigh<'_, T> {
     }
 }
 
-/// Scores of one query over the keys of a block, without turning the keys first: the bits of the product.
+/// Scores of a few queries over the keys of a block, without turning the keys first: the bits of the product.
 pub(super) struct Score<'a, T> {
+    /// The queries, one after the other.
     pub q: &'a [T],
+    pub head_dim: usize,
     /// The first key's head, and how far it is to the next one's.
     pub k: &'a [T],
     pub stride: usize,
-    /// One for each key.
+    /// How many keys there are.
+    pub keys: usize,
+    /// One row for each query, [`BLOCK`] apart.
     pub scores: &'a mut [T],
 }
 
 impl<T: Real> Score<'_, T> {
-    /// Scores sixteen keys from `first` on, or the `present`, turned round sixteen elements at a time in registers;
-    /// anything follows them.
+    /// Scores sixteen keys from `first` on, or the `present`, for R queries from `query` on: turned round sixteen
+    /// elements at a time in registers.
     #[inline(always)]
-    fn sixteen<V: Vector<Element = T>>(&self, first: usize, present: usize) -> V {
-        let Self { q, k, stride, .. } = self;
-        let mut sums = V::splat(T::ZERO);
-        let (whole, rest) = q.as_chunks::<LANES>();
-        for (part, q) in whole.iter().enumerate() {
+    fn sixteen<V: Vector<Element = T>, const R: usize>(
+        &mut self,
+        query: usize,
+        first: usize,
+        present: usize,
+    ) {
+        let (d, whole) = (self.head_dim, self.head_dim / LANES * LANES);
+        let q: [&[T]; R] = array_of(|i| &self.q[(query + i) * d..][..d]);
+        let mut sums = [V::splat(T::ZERO); R];
+        for part in (0..whole).step_by(LANES) {
             let mut block = [V::splat(T::ZERO); LANES];
             for (key, vector) in block.iter_mut().enumerate() {
-                *vector = V::load(&k[(first + key.min(present - 1)) * stride + part * LANES..]);
+                *vector = V::load(&self.k[(first + key.min(present - 1)) * self.stride + part..]);
             }
             V::transpose(&mut block);
-            for (q, keys) in q.iter().zip(block) {
-                sums = V::splat(*q).mul_add(keys, sums);
+            for (place, keys) in block.into_iter().enumerate() {
+                for (sum, q) in sums.iter_mut().zip(q) {
+                    *sum = V::splat(q[part + place]).mul_add(keys, *sum);
+                }
             }
         }
-        for (d, q) in (whole.len() * LANES..).zip(rest) {
+        for place in whole..d {
             let mut keys = [T::ZERO; LANES];
             for (key, element) in keys.iter_mut().enumerate() {
-                *element = k[(first + key.min(present - 1)) * stride + d];
+                *element = self.k[(first + key.min(present - 1)) * self.stride + place];
             }
-            sums = V::splat(*q).mul_add(V::load(&keys), sums);
+            for (sum, q) in sums.iter_mut().zip(q) {
+                *sum = V::splat(q[place]).mul_add(V::load(&keys), *sum);
+            }
         }
-        sums
+        for (i, sum) in sums.into_iter().enumerate() {
+            // Up to a whole vector there is room.
+            sum.store(&mut self.scores[(query + i) * BLOCK + first..]);
+        }
+    }
+
+    /// [`sixteen`](Self::sixteen) for all queries.
+    #[inline(always)]
+    fn all<V: Vector<Element = T>>(&mut self, first: usize, present: usize) {
+        let queries = self.q.len() / self.head_dim;
+        let mut query = 0;
+        while query < queries {
+            query += match queries - query {
+                1 => {
+                    self.sixteen::<V, 1>(query, first, present);
+                    1
+                }
+                2 => {
+                    self.sixteen::<V, 2>(query, first, present);
+                    2
+                }
+                3 => {
+                    self.sixteen::<V, 3>(query, first, present);
+                    3
+                }
+                _ => {
+                    self.sixteen::<V, 4>(query, first, present);
+                    4
+                }
+            };
+        }
     }
 }
 
@@ -121,14 +164,13 @@ impl<T: Real> Kernel<T> for Score<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn run<V: Vector<Element = T>>(self) {
-        let count = self.scores.len();
-        let whole = count / LANES * LANES;
+    fn run<V: Vector<Element = T>>(mut self) {
+        let whole = self.keys / LANES * LANES;
         for first in (0..whole).step_by(LANES) {
-            self.sixteen::<V>(first, LANES).store(&mut self.scores[first..]);
+            self.all::<V>(first, LANES);
         }
-        if whole < count {
-            self.sixteen::<V>(whole, count - whole).store_partial(&mut self.scores[whole..]);
+        if whole < self.keys {
+            self.all::<V>(whole, self.keys - whole);
         }
     }
 }
