@@ -53,6 +53,7 @@ LossName: TypeAlias = Literal[
     "crossentropy",
     "ctc",
     "dice",
+    "dpo",
     "hinge",
     "huber",
     "kl_divergence",

@@ -17,6 +17,7 @@ from loom.grid import as_grid, as_open_shape, as_shape
 from loom.nn.composite import as_layer
 
 __all__ = [
+    "AdapterSettings",
     "Categories",
     "CellConfig",
     "InputConfig",
@@ -187,6 +188,52 @@ class ParameterSettings(Plain):
 
 
 @dataclass(frozen=True)
+class AdapterSettings(Plain):
+    """An adapter beside weights of one layer; see `Network.add_adapter`.
+
+    Args:
+        name: What it is called.
+        rank: How many numbers lie between its two factors.
+        alpha: What its scale is made of.
+        parameters: The names of the weights in the layer.
+        dropout: The probability that training zeroes what it reads.
+        rank_stabilized: Whether alpha is divided by the root of the rank, instead of by the rank.
+        active: Whether the layer computes with it.
+        trainable: Whether an optimizer may move it.
+
+    Raises:
+        ConfigError: A setting is out of range.
+    """
+
+    name: str
+    rank: int
+    alpha: float
+    parameters: Sequence[str]
+    dropout: float = 0.0
+    rank_stabilized: bool = False
+    active: bool = True
+    trainable: bool = True
+
+    def __post_init__(self) -> None:
+        where = "AdapterSettings"
+        names = items(self.parameters)
+        if names is None or not names or not all(isinstance(name, str) for name in names):
+            raise ConfigError(f"{where}: parameters must be names of weights, got {shown(self.parameters)}")
+        settings = {
+            "name": _name("adapter", self.name),
+            "rank": whole(where, "rank", self.rank, least=1, most=1 << 16),
+            "alpha": real(where, "alpha", self.alpha),
+            "dropout": real(where, "dropout", self.dropout, least=0.0, below=1.0),
+            "rank_stabilized": flag(where, "rank_stabilized", self.rank_stabilized),
+            "parameters": tuple(str(name) for name in names),
+            "active": flag(where, "active", self.active),
+            "trainable": flag(where, "trainable", self.trainable),
+        }
+        for name, value in settings.items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
 class LayerSettings(Plain):
     """How one layer is trained and stored, where that is not the usual.
 
@@ -202,6 +249,7 @@ class LayerSettings(Plain):
         activations: The numeric type that inference quantises activations to: "int8", or None to leave
             them in float.
         parameters: What holds for single parameters, by name, instead.
+        adapters: What stands beside its weights.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -217,6 +265,7 @@ class LayerSettings(Plain):
     rounding: str = "nearest"
     activations: str | None = None
     parameters: Mapping[str, ParameterSettings | Mapping[str, Any]] = field(default_factory=dict)
+    adapters: Sequence[AdapterSettings | Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
         settings = {
@@ -225,6 +274,10 @@ class LayerSettings(Plain):
             "frozen": _names(self.frozen),
             "rate_factor": real("LayerSettings", "rate_factor", self.rate_factor, least=0.0),
             "parameters": _parameters(self.parameters),
+            "adapters": tuple(
+                _made(AdapterSettings, entry)
+                for entry in _several("LayerSettings", "adapters", self.adapters)
+            ),
         }
         for name, value in settings.items():
             object.__setattr__(self, name, value)

@@ -10,6 +10,7 @@ from loom import activations, initializers, losses, optimizers, schedules
 from loom._settings.checks import choice, noted
 from loom._settings.encoding import Named, encode
 from loom.architecture import (
+    AdapterSettings,
     CellConfig,
     InputConfig,
     LayerSettings,
@@ -50,12 +51,14 @@ _PLAIN = (
     LinkConfig,
     NetworkConfig,
     OutputConfig,
+    AdapterSettings,
     ParameterSettings,
     TrainingConfig,
     TweenConfig,
 )
 # What lets every check of a class run, where its defaults do not.
 _PROBES: dict[type, dict[str, Any]] = {
+    AdapterSettings: {"parameters": ("weight",)},
     CellConfig: {"at": (0, 0, 0)},
     LayerSettings: {"at": (0, 0, 0, 0)},
     LinkConfig: {"source": (0, 0, 0), "target": (0, 0, 0), "combine": "concat"},
@@ -281,7 +284,10 @@ def _special(cls: type, field: dataclasses.Field[Any]) -> Schema:
         "calibration": {"type": "string", "pattern": r"^(absmax|mse|percentile\([0-9.eE+-]+\))$"},
         "rounding": rounding,
         "activations": _nullable({"type": "string"}),
-        "parameters": {"type": "object", "additionalProperties": _ref("ParameterSettings")},
+        "parameters": _row({"type": "string"}, 1)
+        if cls is AdapterSettings
+        else {"type": "object", "additionalProperties": _ref("ParameterSettings")},
+        "adapters": _row(_ref("AdapterSettings")),
         "optimizer": _nullable(_ref("optimizer")) if cls is TweenConfig else _ref("optimizer"),
         "feedback_optimizer": _ref("optimizer"),
         "schedule": _ref("schedule"),

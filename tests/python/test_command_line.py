@@ -23,6 +23,7 @@ COMMANDS = (
     "serve",
     "generate",
     "chat",
+    "tune",
     "predict",
     "summary",
     "inspect",

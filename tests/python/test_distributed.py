@@ -79,6 +79,76 @@ def test_weights_moments_history_and_files_are_the_same_for_any_number(name: str
             assert found[1:] == alone[1:], count
 
 
+@pytest.mark.parametrize("name", ["perceptron", "mixed", "batch norm"])
+def test_gpus_of_one_kind_come_to_the_same_bits_whatever_their_number(gpu: str, name: str) -> None:
+    alone = trained(name, None, shards=4, device=gpu)
+    for count in (2, 4):
+        for found in loom.distributed.threads(
+            count, lambda ranks: trained(name, ranks, shards=4, device=gpu)
+        ):
+            assert found[0] == alone[0], count
+            assert found[1:] == alone[1:], count
+    processor = trained(name, None, shards=4, device="cpu")
+    np.testing.assert_allclose(alone[2], processor[2], rtol=2e-3)
+
+
+OPTIMIZERS = {
+    "adamw": loom.AdamW(),
+    "lamb": loom.optimizers.LAMB(),
+    "muon": loom.optimizers.Muon(),
+    "adafactor": loom.optimizers.Adafactor(),
+    "sgd": loom.optimizers.SGD(momentum=0.9),
+}
+
+
+@pytest.mark.parametrize("name", ["perceptron", "mixed", "batch norm"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_moments_that_ranks_hold_in_parts_change_no_bit(name: str, optimizer: str) -> None:
+    settings = {"shards": 6, "optimizer": OPTIMIZERS[optimizer]}
+    alone = trained(name, None, **settings)
+    for count in (1, 2, 5):
+        split = loom.distributed.threads(
+            count, lambda ranks: trained(name, ranks, split_moments=True, **settings)
+        )
+        # Files are whole.
+        assert split == [alone] * count
+
+
+def test_while_ranks_hold_moments_in_parts_nobody_saves_them_by_oneself() -> None:
+    class Saves(loom.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.network.to_bytes()
+            self.network.to_bytes(optimizer=True)
+
+    def run(ranks: Any) -> None:
+        config = loom.TrainingConfig(**{**SETTINGS, "split_moments": True})
+        loom.train(perceptron(), (TABLE, KINDS), config, callbacks=[Saves()], distributed=ranks)
+
+    with pytest.raises(loom.StateError, match="holds a part of the optimizer's moments"):
+        loom.distributed.threads(2, run)
+
+
+@pytest.mark.parametrize("action", ["raise", "skip"])
+def test_a_step_that_cannot_land_is_taken_back_by_all_that_hold_a_part(action: Any) -> None:
+    def run(ranks: Any, **more: Any) -> tuple[str, str]:
+        net, message = perceptron(), ""
+        given = {
+            "optimizer": loom.optimizers.SGD(),
+            "learning_rate": 1e38,
+            "gradient_clip": None,
+            "ignore_findings": "all",
+        }
+        config = loom.TrainingConfig(**{**SETTINGS, "shards": 4, "on_nonfinite": action, **given, **more})
+        try:
+            loom.train(net, (TABLE, KINDS), config, distributed=ranks)
+        except loom.NonFiniteError as error:
+            message = str(error)
+        return net.fingerprint(), message
+
+    alone = run(None)
+    assert loom.distributed.threads(3, lambda ranks: run(ranks, split_moments=True)) == [alone] * 3
+
+
 def test_several_processes_take_eight_shards_unless_told() -> None:
     alone = trained("perceptron", None, shards=8)[0]
     assert {

@@ -186,6 +186,7 @@ EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
     (nn.Softmax(temperature=2), {"type": "softmax", "temperature": 2.0}),
     (nn.Permute((1, 0)), {"type": "permute", "axes": [1, 0]}),
     (nn.Sequential(nn.Flatten()), {"type": "sequential", "layers": [{"type": "flatten"}]}),
+    (nn.Checkpoint(nn.Flatten()), {"type": "checkpoint", "layers": [{"type": "flatten"}]}),
     (nn.Masked([nn.Flatten()], value=-1), {"type": "masked", "layers": [{"type": "flatten"}], "value": -1.0}),
     (
         nn.Residual(nn.Activation("relu")),

@@ -29,7 +29,8 @@ def composite(chance: Chance, shape: Shape, depth: int) -> nn.Layer | None:
     if kind <= 6:
         return parallel(chance, shape, depth)
     if kind == 7 or len(shape) != 2:
-        return nn.Sequential(row(chance, shape, 2, depth))
+        layers = row(chance, shape, 2, depth)
+        return nn.Checkpoint(layers) if chance.happens(0.3) else nn.Sequential(layers)
     return masked(chance, shape, depth)
 
 

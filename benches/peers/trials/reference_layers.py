@@ -373,8 +373,8 @@ def dropout(layer: nn.Layer, scope: Scope, x: Tensor) -> Tensor:
     return x
 
 
-@computes(nn.Sequential)
-def sequential(layer: nn.Sequential, scope: Scope, x: Tensor) -> Tensor:
+@computes(nn.Sequential, nn.Checkpoint)
+def sequential(layer: nn.Sequential | nn.Checkpoint, scope: Scope, x: Tensor) -> Tensor:
     """A row."""
     return apply_row(layer.layers, scope, x)
 

@@ -28,6 +28,7 @@ _COMMANDS = (
     "predict",
     "generate",
     "chat",
+    "tune",
     "serve",
     "summary",
     "inspect",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from loom.command_line.output import write
-from loom.command_line.text_options import model_options, opened, told, writing_options
+from loom.command_line.text_options import answering_options, opened, told, writing_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -24,7 +24,7 @@ _HELP = "/exit ends, /new begins anew, Ctrl-C ends an answer."
 @click.command("chat", epilog="Example: loom chat Qwen2.5-0.5B-Instruct --dtype int8")
 @click.argument("model", type=click.Path())
 @click.option("--system", metavar="TEXT", help="What the model is told before the chat.")
-@model_options
+@answering_options
 @writing_options
 def command(
     model: str,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loom.command_line.text_options import model_options, opened, told, writing_options
+from loom.command_line.text_options import answering_options, opened, told, writing_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -20,7 +20,7 @@ __all__ = ["command"]
 @click.command("generate", epilog='Example: loom generate SmolLM2-135M "Once upon a time" --max-tokens 100')
 @click.argument("model", type=click.Path())
 @click.argument("prompt")
-@model_options
+@answering_options
 @writing_options
 def command(
     model: str,

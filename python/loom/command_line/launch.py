@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
 import time
+from types import FrameType
 
 import click
 
@@ -44,6 +47,14 @@ def command(processes: int, script: str, arguments: tuple[str, ...]) -> None:
         subprocess.Popen([sys.executable, script, *arguments], env={**shared, "LOOM_RANK": str(rank)})
         for rank in range(processes)
     ]
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        for process in started:
+            if process.poll() is None:
+                process.send_signal(number)
+
+    # Whoever ends this process means those that it has started, which may have something to keep.
+    signal.signal(signal.SIGTERM, pass_on)
     try:
         code = _wait(started)
     except KeyboardInterrupt:
@@ -62,7 +73,9 @@ def _wait(processes: list[subprocess.Popen[bytes]]) -> int:
         codes = [process.poll() for process in processes]
         failed = next((code for code in codes if code), None)
         if failed is not None:
-            end = time.monotonic() + _GRACE
+            # Who was asked to end keeps what it has, which takes its time.
+            asked = failed == 128 + signal.SIGTERM
+            end = math.inf if asked else time.monotonic() + _GRACE
             while time.monotonic() < end and any(process.poll() is None for process in processes):
                 time.sleep(0.05)
             for process in processes:

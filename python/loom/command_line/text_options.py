@@ -11,19 +11,19 @@ import click
 if TYPE_CHECKING:
     from loom.text import LanguageModel
 
-__all__ = ["model_options", "opened", "told", "writing_options"]
+__all__ = ["answering_options", "model_options", "opened", "told", "writing_options"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _MODEL = (
     click.option("--dtype", help='Pack the weights, such as "int8"; the file\'s own by default.'),
-    click.option(
-        "--activations",
-        type=click.Choice(["int8"]),
-        help="Quantise activations, too: faster on a processor with packed weights.",
-    ),
     click.option("--capacity", type=int, help="Most tokens of a prompt and its answer together."),
     click.option("--device", default="cpu", show_default=True, help='"cpu", "gpu", "gpu:1", or "auto".'),
+)
+_ACTIVATIONS = click.option(
+    "--activations",
+    type=click.Choice(["int8"]),
+    help="Quantise activations, too: faster on a processor with packed weights.",
 )
 _WRITING = (
     click.option("--max-tokens", type=int, help="Most tokens of an answer."),
@@ -42,6 +42,11 @@ _WRITING = (
 def model_options(command: _Command) -> _Command:
     """Adds the options of how a model is loaded."""
     return _with(command, _MODEL)
+
+
+def answering_options(command: _Command) -> _Command:
+    """Adds the options of how a model is loaded to answer."""
+    return _with(command, (_MODEL[0], _ACTIVATIONS, *_MODEL[1:]))
 
 
 def writing_options(command: _Command) -> _Command:

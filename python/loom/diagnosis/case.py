@@ -200,8 +200,10 @@ def stages(engine: Engine) -> tuple[Stage, ...]:
         full = (*at, place)
         names = native.parameter_names(full)
         kept = native.frozen(full)
-        moved = native.trainable(full) and native.rate_factor(full) > 0
-        moves = sum(name not in kept for name in names) if moved else 0
+        beside = engine.adapter_parameters(full)
+        own = sum(name not in kept and name not in beside for name in names)
+        moves = sum(beside.values()) + (own if native.trainable(full) else 0)
+        moves = moves if native.rate_factor(full) > 0 else 0
         config = engine.layer_config(at, place)
         shape = tuple(native.layer_shapes(full)[0])
         found.append(Stage(".".join(map(str, full)), config, shape, moves, len(names)))
@@ -226,7 +228,7 @@ def ending(engine: Engine, found: tuple[Stage, ...]) -> Ending | None:
 
 def _last(config: nn.Layer) -> nn.Layer | None:
     """The layer that the numbers of another one come from; itself, unless it is a row of layers."""
-    while config.kind == "sequential":
+    while config.kind in ("sequential", "checkpoint"):
         inside: Any = config
         layers = inside.layers() if callable(inside.layers) else inside.layers
         rest = [layer for layer in layers if layer.kind not in HANDED_ON]

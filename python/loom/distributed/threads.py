@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from loom import _native
 from loom._settings.checks import whole
 from loom.errors import StateError
 
@@ -20,6 +21,8 @@ class _Thread:
     def __init__(self, rank: int, size: int, shared: _Shared) -> None:
         self.rank, self.size = rank, size
         self._shared = shared
+        # The engine's own steps go past Python.
+        self._meeting = shared.meeting
 
     def to_each(self, parts: Sequence[bytes]) -> list[bytes]:
         return [given[self.rank] for given in self._shared.exchange(self.rank, list(parts))]
@@ -39,6 +42,7 @@ class _Shared:
         self._places: list[list[bytes]] = [[] for _ in range(size)]
         self._barrier = threading.Barrier(size)
         self._message: str | None = None
+        self.meeting = _native.Meeting(size)
 
     def exchange(self, rank: int, given: list[bytes]) -> list[list[bytes]]:
         self._places[rank] = given
@@ -56,6 +60,7 @@ class _Shared:
 
     def fail(self, message: str) -> None:
         self._message = self._message or message
+        self.meeting.fail(self._message)
         self._barrier.abort()
 
 

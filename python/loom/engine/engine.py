@@ -158,6 +158,15 @@ class Engine:
             }
         return self._inner[at]
 
+    def adapter_parameters(self, at: tuple[int, int, int, int]) -> dict[str, bool]:
+        """Returns the names of what adapters of a layer have, and whether an optimizer moves each."""
+        return {
+            f"{weight}.{adapter['name']}.{part}": adapter["active"] and adapter["trainable"]
+            for adapter in json.loads(self.native.adapters(at))
+            for weight in adapter["parameters"]
+            for part in ("lora_a", "lora_b")
+        }
+
     def layer_places(self) -> list[tuple[Coordinate, int]]:
         """Returns the cell of every layer and its place there, in the order data flows."""
         return [(at, place) for at in coordinates(self.grid) for place in range(self.native.cell_len(at))]
@@ -182,6 +191,16 @@ class Engine:
         # While it trains, predict looks first.
         self.direct = False
         return self.native.claim(get_ident())
+
+    def resize(self, extents: tuple[int, ...], *, packed: bool = False) -> None:
+        """Gives the input other extents for good, where no parameter depends on them.
+
+        Args:
+            extents: One sample's extents.
+            packed: Whether rows hold several sequences, one behind the other, and begin with a number for
+                each step: that of its sequence, from 1 on, or 0 for padding.
+        """
+        self.rearrange("giving the input other extents", lambda native: native.resize(list(extents), packed))
 
     def check_thread(self) -> None:
         """Refuses, with a StateError, whatever another thread asks while this one trains."""

@@ -35,10 +35,12 @@ from loom.losses.contrast import Contrastive, Triplet
 from loom.losses.ctc import CTC, padded_labels
 from loom.losses.dice import Dice
 from loom.losses.own import Loss, LossFunction, OwnLoss
+from loom.losses.preference import DPO
 
 __all__ = [
     "AUTO",
     "CTC",
+    "DPO",
     "BinaryFocal",
     "ClassWeight",
     "ComputedLoss",
@@ -109,6 +111,7 @@ FAMILY: NamedFamily[Loss] = NamedFamily(
 FAMILY.register("dice")(Dice)
 FAMILY.register("triplet")(Triplet)
 FAMILY.register("contrastive")(Contrastive)
+FAMILY.register("dpo")(DPO)
 FAMILY.register("ctc")(CTC)
 
 

@@ -27,6 +27,7 @@ __all__ = ["export_model", "import_model", "parameters_of"]
 _ROWS = {
     "residual": {"layers": "layers.", "projection": "projection."},
     "sequential": {"layers": ""},
+    "checkpoint": {"layers": ""},
     "masked": {"layers": ""},
     "parallel": {"gate": "gate."},
 }

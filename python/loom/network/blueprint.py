@@ -173,7 +173,7 @@ class _Maker:
         described: Any = layer
         inside: list[LayerBlueprint] = []
         combine, branches = None, 0
-        if layer.kind in ("sequential", "masked", "residual"):
+        if layer.kind in ("sequential", "masked", "checkpoint", "residual"):
             row = _inside(layer)
             begin = prefix if layer.kind != "residual" else f"{prefix}layers."
             inside = self.row(row, begin, input_shape)

@@ -101,7 +101,7 @@ class LayerHandle:
     @property
     def holds_layers(self) -> bool:
         """Whether it is made of layers, which `inner` has."""
-        return self.kind in ("masked", "parallel", "residual", "sequential")
+        return self.kind in ("checkpoint", "masked", "parallel", "residual", "sequential")
 
     @property
     def inner(self) -> list[InnerLayerHandle]:
@@ -120,7 +120,7 @@ class LayerHandle:
     @property
     def layers(self) -> list[InnerLayerHandle]:
         """The layers that Residual, Sequential and Masked hold, first to last; other layers have none."""
-        return self._row("layers", {"residual": "layers.", "sequential": "", "masked": ""})
+        return self._row("layers", {"residual": "layers.", "sequential": "", "masked": "", "checkpoint": ""})
 
     @property
     def projection(self) -> list[InnerLayerHandle]:

@@ -70,7 +70,8 @@ def _set(network: NetworkT, call: str, where: Where | None, *, frozen: bool) -> 
         if names is not None:
             if not frozen and not layer.trainable:
                 # Of what was kept as a whole these alone are let go.
-                layer.freeze(*layer.parameters)
+                beside = engine_of(network).adapter_parameters(layer.at)
+                layer.freeze(*(name for name in layer.parameters if name not in beside))
                 layer.trainable = True
             (layer.freeze if frozen else layer.unfreeze)(*names)
             continue

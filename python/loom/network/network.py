@@ -25,6 +25,8 @@ from loom.grid import Extents, coordinates, locate, locate_given, place_in_cell
 from loom.introspection import describe, has_method, signature
 from loom.measuring import Measures
 from loom.network import (
+    adapter_files,
+    adapting,
     bits,
     fitting,
     inference,
@@ -441,6 +443,16 @@ class Network:
     freeze = learning.freeze
     unfreeze = learning.unfreeze
     scale_rates = learning.scale_rates
+
+    # Adapters
+
+    add_adapter = adapting.add_adapter
+    use_adapters = adapting.use_adapters
+    merge_adapters = adapting.merge_adapters
+    remove_adapters = adapting.remove_adapters
+    adapters = property(adapting.adapters)
+    save_adapter = adapter_files.save_adapter
+    load_adapter = adapter_files.load_adapter
 
     # Weights by name
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
 from loom import _native
 from loom._settings.checks import whole
 from loom._typing import ArrayLike, RealArray
@@ -44,14 +49,18 @@ class Session:
         self._engine.build()
         self._native = _native.Session(self._engine.native, self._rows, self._capacity)
 
-    def __call__(self, x: ArrayLike) -> RealArray:
+    def __call__(self, x: ArrayLike, *, last: bool = False) -> RealArray:
         """Returns the output for the next steps.
 
         Args:
             x: (rows, steps, ...) the next steps of each sequence.
+            last: Whether the output for the last of these steps is all that is wanted, as of a prompt
+                whose end is gone on from: layers that work on each step by itself then leave out the
+                others.
 
         Returns:
-            (rows, steps, ...); without the steps where the network makes one output a sequence.
+            (rows, steps, ...), or (rows, 1, ...) with `last`; without the steps where the network makes
+            one output a sequence.
 
         Raises:
             ShapeError: The steps do not fit the network, or there are other rows.
@@ -60,11 +69,70 @@ class Session:
             DTypeError: The network reads whole numbers, and these are none.
             NonFiniteError: They hold NaN or infinity.
         """
+        return self._native.advance(self._steps(x), last)
+
+    def _steps(self, x: ArrayLike) -> RealArray:
         engine = self._engine
         if engine.sizing is not None:
             # Steps are told by the array.
-            return self._native.advance(as_input(x, engine.precision, indices=engine.reads_indices))
-        return self._native.advance(engine.as_input(x))
+            return as_input(x, engine.precision, indices=engine.reads_indices)
+        return engine.as_input(x)
+
+    def follow(self, x: ArrayLike, count: int, *, stops: Iterable[int] = ()) -> NDArray[np.int64]:
+        """Brings steps and lets the sequences go on by themselves.
+
+        The next step is always the class whose score is the largest, the first of them where several
+        are: greedy decoding. On a GPU many steps are one command frame, and what comes back is the
+        classes alone.
+
+        Args:
+            x: (rows, steps) whole numbers, the next steps of each sequence.
+            count: How many steps to make.
+            stops: Classes after which no more are needed.
+
+        Returns:
+            (rows, count) classes, or fewer where every row has come to one of `stops`: then as many as
+            the last of the rows has up to its first. The last one of each row is for you to bring with
+            the next call.
+
+        Raises:
+            StateError: The network does not read whole numbers, one a step, or makes more classes than it
+                reads; or there is no room for so many steps; and as for a call.
+            NonFiniteError: Scores hold NaN or infinity.
+
+        Examples:
+            >>> layers = [nn.Embedding(5, 8), nn.GRU(8, return_sequences=True), nn.Dense(5)]
+            >>> net = loom.Sequential(layers, input_shape=(4,), seed=1)
+            >>> session = net.session(capacity=10)
+            >>> first = session.follow([[1, 2]], 3)
+            >>> again = net.session(capacity=10)
+            >>> scores = again([[1, 2, *first[0, :2]]])[0]
+            >>> bool(np.all(scores[1:].argmax(axis=1) == first[0]))
+            True
+        """
+        count = whole("Session.follow", "count", count, least=1)
+        ends = [whole("Session.follow", "stops", stop, least=0) for stop in stops]
+        return np.asarray(self._native.follow(self._steps(x), count, ends), dtype=np.int64)
+
+    def rewind(self, position: int) -> None:
+        """Goes back to where only the first steps had been seen.
+
+        Args:
+            position: How many steps; at most those seen so far.
+
+        Raises:
+            InvalidValueError: It has not seen so many.
+            StateError: A recurrent layer keeps the state of the newest step alone.
+
+        Examples:
+            >>> net = loom.Sequential([nn.MultiHeadAttention(1, causal=True)], input_shape=(8, 2))
+            >>> session = net.session(capacity=8)
+            >>> y = session(np.eye(4, 2)[None])
+            >>> session.rewind(3)
+            >>> bool(np.all(session(np.eye(4, 2)[None, 3:]) == y[:, 3:]))
+            True
+        """
+        self._native.rewind(whole("Session", "position", position, least=0))
 
     @property
     def position(self) -> int:

@@ -24,7 +24,7 @@ from loom.nn.adaptive_pooling import (
 )
 from loom.nn.attention import MultiHeadAttention
 from loom.nn.clustering import KMeans
-from loom.nn.composite import Composed, Masked, Parallel, Residual, Sequential
+from loom.nn.composite import Checkpoint, Composed, Masked, Parallel, Residual, Sequential
 from loom.nn.convolution import Conv1D, Conv2D, Conv3D, ConvTranspose1D, ConvTranspose2D, ConvTranspose3D
 from loom.nn.dense import Dense
 from loom.nn.embedding import Embedding, PositionalEmbedding, SinusoidalPositions, TiedHead
@@ -83,6 +83,7 @@ __all__ = [
     "AvgPool2D",
     "AvgPool3D",
     "BatchNorm",
+    "Checkpoint",
     "ClassToken",
     "Composed",
     "Conv1D",

@@ -4,12 +4,14 @@ Needs the extra "text": `pip install 'loom-nn[text]'`. docs/guides/text.md leads
 """
 
 from loom.text.errors import ContextLengthError
+from loom.text.examples import Examples, examples
 from loom.text.generation import Completion, Generation
 from loom.text.loading import is_language_model, load
 from loom.text.measuring import perplexity
 from loom.text.model import LanguageModel, Options
 from loom.text.sampling import Choice, Sampling
 from loom.text.templates import ChatTemplate
+from loom.text.tuning import align, fine_tune
 from loom.text.vocabulary import Vocabulary
 
 __all__ = [
@@ -17,11 +19,15 @@ __all__ = [
     "Choice",
     "Completion",
     "ContextLengthError",
+    "Examples",
     "Generation",
     "LanguageModel",
     "Options",
     "Sampling",
     "Vocabulary",
+    "align",
+    "examples",
+    "fine_tune",
     "is_language_model",
     "load",
     "perplexity",

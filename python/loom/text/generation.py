@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from loom.errors import NonFiniteError, StateError
 from loom.text.sampling import Choice, Sampler
-from loom.text.sessions import PIECE, Lease, Sessions
+from loom.text.sessions import Lease, Sessions
 from loom.text.streaming import Stopper, TextStream
 
 if TYPE_CHECKING:
@@ -24,6 +25,12 @@ __all__ = ["Completion", "Finish", "Generation"]
 
 Finish = Literal["stop", "length"]
 """Why an answer has ended: by a token or text that ends it, or because it is as long as it may be."""
+
+_SOON = 0.02
+"""Seconds that tokens which are made together may take."""
+
+_MOST_TOGETHER = 32
+"""The most of them."""
 
 _BEFORE = 8
 """Tokens of the prompt that the first ones of an answer are decoded with."""
@@ -83,6 +90,9 @@ class Generation(Iterator[str]):
         self._lease: Lease | None = None
         # Behind the last token that was read.
         self._scores: NDArray[Any] = np.empty(0)
+        # Tokens that are chosen and not told yet, and how many are chosen together.
+        self._ahead: list[int] = []
+        self._together = 1
         self._work = self._steps()
         self.tokens: list[Choice] = []
         """The tokens so far, with the one that has ended the answer."""
@@ -171,11 +181,9 @@ class Generation(Iterator[str]):
             self._lease = self._sessions.lease(self._prompt)
             yield from self._read(self._lease)
             while self.finish_reason is None:
-                text = self._chosen(self._scores)
+                text = self._told(self._choice(self._lease))
                 self._text.append(text)
                 yield text
-                if self.finish_reason is None:
-                    self._scores = self._lease.feed([self.tokens[-1].token])[-1]
         finally:
             self._release()
 
@@ -183,9 +191,9 @@ class Generation(Iterator[str]):
         """Reads the prompt piece by piece; no text comes of it."""
         self.reused_tokens = len(lease.seen)
         while len(lease.seen) < len(self._prompt):
-            piece = self._prompt[len(lease.seen) :][:PIECE]
+            piece = self._prompt[len(lease.seen) :][: self._sessions.piece]
             try:
-                self._scores = lease.feed(piece)[-1]
+                self._scores = lease.feed(piece)
             except StateError:
                 if not self.reused_tokens:
                     raise
@@ -195,13 +203,28 @@ class Generation(Iterator[str]):
                 continue
             yield ""
 
-    def _chosen(self, scores: NDArray[Any]) -> str:
-        """Chooses a token; returns the text that may be told now."""
-        if not np.isfinite(scores).all():
+    def _choice(self, lease: Lease) -> Choice:
+        """Chooses the next token."""
+        if self._ahead:
+            return Choice(self._ahead.pop(0))
+        if self.tokens and self._sampler.takes_the_likeliest:
+            started = perf_counter()
+            count = min(self._together, self._most - len(self.tokens))
+            self._ahead = lease.follow(self.tokens[-1].token, count, self._end)
+            # As many at a time as nobody has to wait for.
+            if perf_counter() - started < _SOON / 2 and self._together < _MOST_TOGETHER:
+                self._together *= 2
+            return Choice(self._ahead.pop(0))
+        if self.tokens:
+            self._scores = lease.feed([self.tokens[-1].token])
+        if not np.isfinite(self._scores).all():
             raise NonFiniteError(
                 f"scores after {self.prompt_tokens + len(self.tokens)} tokens hold NaN or infinity"
             )
-        choice = self._sampler.choose(scores)
+        return self._sampler.choose(self._scores)
+
+    def _told(self, choice: Choice) -> str:
+        """Takes a token; returns the text that may be told now."""
         self.tokens.append(choice)
         if choice.token in self._end:
             self.finish_reason = "stop"

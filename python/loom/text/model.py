@@ -149,6 +149,13 @@ class LanguageModel:
         """
         return self._token_bytes.of(token)
 
+    def forget(self) -> None:
+        """Forgets the texts that were read: what was made of them is no more what the network makes of them.
+
+        Whoever trains or changes the network of a model that has answered calls this; `fine_tune` does.
+        """
+        self._sessions.forget()
+
     def generate(self, prompt: str | Sequence[int], **options: Unpack[Options]) -> Generation:
         """Goes on from a text, and tells what comes piece by piece.
 

@@ -133,6 +133,18 @@ class Sampler:
         self._biased = np.array(sorted(settings.logit_bias), np.int64)
         self._biases = np.array([settings.logit_bias[int(token)] for token in self._biased], np.float64)
 
+    @property
+    def takes_the_likeliest(self) -> bool:
+        """Whether each token is the one with the largest score, and nothing is told of others."""
+        wanted = self.settings
+        plain = wanted.temperature == 0.0 and not len(self._biased) and self._logprobs is None
+        return (
+            plain
+            and wanted.repetition_penalty == 1.0
+            and wanted.frequency_penalty == 0.0
+            and wanted.presence_penalty == 0.0
+        )
+
     def choose(self, scores: NDArray[np.floating]) -> Choice:
         """Chooses the next token.
 

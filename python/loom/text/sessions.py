@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from threading import RLock
 from typing import Any
 
@@ -16,7 +16,8 @@ from loom.network import Network
 __all__ = ["PIECE", "Lease", "Sessions"]
 
 PIECE = 64
-"""The most tokens of a prompt that go through the network at once: scores of all of them are made."""
+_PIECE_ON_GPUS = 512
+"""The most tokens of a prompt that are read before others have their turn."""
 
 
 class Lease:
@@ -34,16 +35,45 @@ class Lease:
         self.seen = seen
 
     def feed(self, tokens: Sequence[int]) -> NDArray[Any]:
-        """Reads tokens; returns what the network makes of each, (tokens, ...).
+        """Reads tokens; returns what the network makes of the last, (...).
 
         Raises:
             StateError: There are more than it has room for, or the network has changed.
         """
         with self._owner.lock:
-            scores: RealArray = self.session(np.asarray([tokens]))
+            scores: RealArray = self.session(np.asarray([tokens]), last=True)
         self.seen += tokens
-        row: NDArray[Any] = scores[0]
+        row: NDArray[Any] = scores[0, -1]
         return row
+
+    def follow(self, token: int, count: int, end: Collection[int]) -> list[int]:
+        """Reads a token and goes on by the likeliest ones.
+
+        Args:
+            token: The token.
+            count: The most tokens to make.
+            end: Those after which no more are needed.
+
+        Returns:
+            The tokens; the last one is not read yet.
+
+        Raises:
+            StateError: There is no room for so many, or the network has changed.
+            NonFiniteError: Scores hold NaN or infinity.
+        """
+        with self._owner.lock:
+            made: list[int] = self.session.follow([[token]], count, stops=end)[0].tolist()
+        self.seen += [token, *made[:-1]]
+        return made
+
+    def goes_back(self, count: int) -> bool:
+        """Goes back to where it had read so many tokens; returns whether it could."""
+        try:
+            self.session.rewind(count)
+        except StateError:
+            return False
+        del self.seen[count:]
+        return True
 
     def restart(self) -> None:
         """Forgets what was read, and takes up the network as it is now."""
@@ -86,20 +116,34 @@ class Sessions:
             tokens: The text; at least one token of it is left to be read.
         """
         with self.lock:
-            # The one that has read most of it; a session cannot go back.
+            # The one that has read most of it. One that has read more of another text goes back, unless
+            # that is most of what it has read and there is room for one more.
+            shared = {id(lease): _common(lease.seen, tokens[:-1]) for lease in self._idle}
+            room = len(self._idle) < self._kept
             begun = [
                 lease
                 for lease in self._idle
-                if len(lease.seen) < len(tokens) and list(tokens[: len(lease.seen)]) == lease.seen
+                if shared[id(lease)] and not (room and 2 * shared[id(lease)] < len(lease.seen))
             ]
-            best = max(begun, key=lambda lease: len(lease.seen), default=None)
-            if best is None and len(self._idle) < self._kept:
+            best = max(begun, key=lambda lease: shared[id(lease)], default=None)
+            if best is None and room:
                 return Lease(self, self.made(), [])
             chosen = best or self._idle[0]
             self._idle.remove(chosen)
-        if best is None:
-            chosen.restart()
+            if best is not None and best.goes_back(shared[id(best)]):
+                return best
+        chosen.restart()
         return chosen
+
+    def forget(self) -> None:
+        """Lets go of the sessions that nobody has: the network has changed."""
+        with self.lock:
+            self._idle.clear()
+
+    @property
+    def piece(self) -> int:
+        """The most tokens of a prompt that are read before others have their turn."""
+        return PIECE if str(self._network.device) == "cpu" else _PIECE_ON_GPUS
 
     def give_back(self, lease: Lease) -> None:
         """Takes a session back; of those that are kept the one that has rested longest goes."""
@@ -109,3 +153,11 @@ class Sessions:
                 return
             self._idle.append(lease)
             del self._idle[: -self._kept or len(self._idle)]
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Returns with how many tokens both begin."""
+    return next(
+        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )

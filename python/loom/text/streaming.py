@@ -55,7 +55,7 @@ class TextStream:
 
 
 class Stopper:
-    """Ends a text before the first of some texts, and holds back what may be the beginning of one.
+    """Ends a text before the first of some texts that is whole, and holds back what may begin one.
 
     Args:
         stops: The texts; none of them is empty.
@@ -74,8 +74,8 @@ class Stopper:
         self._held += text
         places = [(place, stop) for stop in self._stops if (place := self._held.find(stop)) >= 0]
         if places:
-            # The first one; of several in one place the longest.
-            place, self.found = min(places, key=lambda entry: (entry[0], -len(entry[1])))
+            # The one that is whole first, however the text comes in pieces; the longest where several are.
+            place, self.found = min(places, key=lambda entry: (entry[0] + len(entry[1]), entry[0]))
             return self._released(place)
         waits = max((_overlap(self._held, stop) for stop in self._stops), default=0)
         return self._released(len(self._held) - waits)

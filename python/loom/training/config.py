@@ -100,6 +100,9 @@ class TrainingConfig(Plain):
             itself, and whose gradients add up: the unit that processes of one training share. The same
             number gives the same bits on any number of processes, one included. 8 by default where there
             are several; one process alone takes steps whole.
+        split_moments: Whether each process of a shared training holds a part of the optimizer's moments
+            alone (stage 1 of ZeRO, Rajbhandari and others, 2020): the same bits in less memory. On
+            processors.
 
     Raises:
         ConfigError: A setting is out of range or a name unknown.
@@ -138,6 +141,7 @@ class TrainingConfig(Plain):
     early_stopping: EarlyStopping | Mapping[str, Any] | None = None
     ignore_findings: str | Sequence[str] = ()
     shards: int | None = None
+    split_moments: bool = False
 
     def __post_init__(self) -> None:
         where = "TrainingConfig"
@@ -174,6 +178,7 @@ class TrainingConfig(Plain):
             settings["clip_value"] = real(where, "clip_value", self.clip_value, above=0.0)
         if self.shards is not None:
             settings["shards"] = whole(where, "shards", self.shards, least=1, most=1 << 16)
+        flag(where, "split_moments", self.split_moments)
         if self.validation_batch_size is not None:
             settings["validation_batch_size"] = whole(
                 where, "validation_batch_size", self.validation_batch_size, least=1
@@ -199,6 +204,8 @@ class TrainingConfig(Plain):
             del settings["on_interrupt"]
         if settings["shards"] is None:
             del settings["shards"]
+        if not settings["split_moments"]:
+            del settings["split_moments"]
         return settings
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -119,9 +119,9 @@ class ArrayFeed:
     ) -> _native.Report:
         """Runs one step, or as many as fit a time; with other processes one."""
         if shared is not None:
-            report, ended = shared.run(trainer, self.first, whole_set=True)
+            report, ended = shared.run(trainer, self.first)
             self._more = not ended
-            return cast("_native.Report", report)
+            return report
         limit, time = (1, float("inf")) if single else (_UNLIMITED, seconds)
         report, ended = trainer.run(self.first, limit, time)
         self._more = not ended
@@ -242,7 +242,7 @@ class BatchFeed:
                 raise ConfigError(
                     "a training in shards takes batches one by one; take larger ones, accumulate=1"
                 )
-            return cast("_native.Report", shared.run(trainer, batches[0], whole_set=False))
+            return shared.step(trainer, batches[0])
         return trainer.step(batches)
 
 

@@ -19,7 +19,9 @@ from loom.training.config import TrainingConfig
 __all__ = ["data_identity", "differences", "settings_identity"]
 
 # What a run shows and measures of itself changes nothing of what it learns.
-_NO_MATTER = frozenset({"verbose", "track_perf", "device", "ignore_findings", "on_interrupt"})
+_NO_MATTER = frozenset(
+    {"verbose", "track_perf", "device", "ignore_findings", "on_interrupt", "split_moments"}
+)
 _WHOLE = 1 << 30
 _SAMPLES = 4096
 _CHUNK = 1 << 16

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import sys
 import time
 import warnings
 from collections.abc import Iterable, Mapping
@@ -45,15 +47,16 @@ from loom.training.ported import packed, settled_outputs
 from loom.training.progress import reporter
 from loom.training.record import record_of
 from loom.training.result import StopReason, TrainingResult
-from loom.training.run_folder import RunFolder
+from loom.training.run_folder import RunFolder, run_folder
 from loom.training.run_keeper import RunKeeper
 from loom.training.run_store import RunStore
 from loom.training.settings import TargetRule, engine_config
-from loom.training.sharing import Sharing, sharing
+from loom.training.shared_store import SharedStore
+from loom.training.sharing import Sharing, arithmetic, sharing
 from loom.training.signs import case_of, warn_of_mistakes
 from loom.training.sized import dealt, told
 from loom.training.trainable import TrainableNetwork
-from loom.training.witness import Witness, witness
+from loom.training.witness import Witness, device_identity, witness
 
 __all__ = ["run_training"]
 
@@ -93,12 +96,11 @@ def run_training(
         The course of the run.
     """
     config = check_training(config)
-    shared = None if tween is not None else sharing(distributed, config)
-    if shared is not None and (observe is not None or run is not None):
-        raise ConfigError(
-            "a training in shards takes neither observe= nor run=: measures are of whole steps, and a folder "
-            "keeps the run of one process; save with net.save(path, optimizer=True), and go on by resume=True"
-        )
+    shared: Sharing | None = None
+    if tween is None:
+        shared, config = sharing(distributed, config, run)
+    if shared is not None and observe is not None:
+        raise ConfigError("a training in shards does not take observe=: measures are of whole steps")
     if tween is not None and engine_of(network).ports is not None:
         raise ConfigError(
             "learning by targets takes a network with one input and one output; train this one by "
@@ -110,7 +112,13 @@ def run_training(
     if not isinstance(callbacks, Iterable):
         raise ConfigError(f"callbacks must be a list of callbacks, got {shown(callbacks)}; put it into [ ]")
     engine = engine_of(network)
-    with Interrupts() as interrupts, ExitStack() as stack:
+    interrupts = Interrupts(terminates=run is not None, patient=shared is not None)
+    with interrupts, ExitStack() as stack:
+        if shared is not None:
+            stack.enter_context(shared)
+            shared.listen(interrupts)
+            shared.check_same(_course_of(config, run, resume=resume))
+            shared.draw_alike()
         with interrupts.open:
             data = cast("Data", packed(engine, config, data, learns=True))
             validation = packed(engine, config, validation)
@@ -134,10 +142,13 @@ def run_training(
             engine_of(network).check_idle("a second training")
             with interrupts.open:
                 identity = _identity(data, validation, config, observe, tween)
-            keeper = RunKeeper(stack.enter_context(RunStore(run)), network, identity)
+            store = RunStore(run) if shared is None else SharedStore(run, shared)
+            keeper = RunKeeper(stack.enter_context(store), network, identity)
             resume = keeper.resumes or resume
         with interrupts.open:
-            seen = witness(receipt, _learning(config, observe, tween), data, validation)
+            seen = None
+            if shared is None or shared.leads:
+                seen = witness(receipt, _learning(config, observe, tween), data, validation)
         claim, mine = engine.claim(), False
         try:
             with claim:
@@ -158,19 +169,31 @@ def run_training(
                     shared,
                 )
                 result = training.result()
-        except BaseException as error:
-            if shared is not None:
-                shared.fail(error)
-            raise
         finally:
             # A second Ctrl-C may come in the very line in which `with` would let go of it.
             if mine and engine.trained_by == get_ident():
                 claim.__exit__(None, None, None)
     if interrupts.came_late() and result.stop_reason == "finished":
         result = replace(result, stop_reason="interrupted")
+    if interrupts.terminated:
+        # As whoever is ended by the signal itself, once all is kept.
+        sys.exit(128 + signal.SIGTERM)
     if interrupts.urged or (result.interrupted and config.on_interrupt == "raise"):
         raise KeyboardInterrupt
     return result
+
+
+def _course_of(
+    config: TrainingConfig, run: RunFolder | str | PathLike[str] | None, *, resume: bool
+) -> dict[str, Any]:
+    """Returns what processes have in common before any of them has looked at its data."""
+    return {
+        "version": _native.__version__,
+        "arithmetic": arithmetic(),
+        "training": settings_identity(config),
+        "run": None if run is None else str(run_folder(run)),
+        "resume": resume,
+    }
 
 
 def _identity(
@@ -255,11 +278,13 @@ class _Run:
             identity = _identity(data, validation, config, observe, tween)
             identity["network"] = json.loads(self.engine.native.config())
             identity["weights"] = network.fingerprint()
-            identity["version"] = _native.__version__
             shared.check_same(identity)
-            # GPUs' sums have an order of their own.
-            config = replace(config, device="cpu" if config.device == "auto" else config.device)
+            with interrupts.open:
+                config = replace(config, device=shared.device(config.device))
         self.engine.place_for_training(config.device)
+        if shared is not None:
+            # Kinds of GPUs add up in orders of their own.
+            shared.check_same({"device": device_identity(self.engine.device)})
         self.progress = reporter(verbose=config.verbose) if shared is None or shared.leads else None
         stopping = config.early_stopping if isinstance(config.early_stopping, EarlyStopping) else None
         with interrupts.open:
@@ -287,6 +312,8 @@ class _Run:
         with interrupts.open:
             hooks = [hook for hook in listed if hook is not None]
             self.hooks = CallbackList(hooks, network, self.params, interrupts)
+        if shared is not None:
+            shared.begin(wants_batches=self.hooks.wants_batches)
         self.trainer = self._trainer(resume)
         self.stop_reason: StopReason = "finished"
         self.course = Course() if keeper is None else keeper.course
@@ -376,6 +403,8 @@ class _Run:
             self.record.take_notes = self._take_notes
             try:
                 self._learn()
+                if self.shared is not None:
+                    self.shared.gather(self.engine.native, everywhere=True)
             finally:
                 try:
                     self.hooks.run("on_train_end", self.course.logs())
@@ -403,7 +432,10 @@ class _Run:
         keeper = self.keeper
         try:
             stops = self.hooks.run("on_train_begin", {})
-            self.interrupts.check()
+            if self.shared is None:
+                self.interrupts.check()
+            else:
+                self.hooks.stop_requested = stops = self.shared.any(one=stops)
             if keeper is not None:
                 keeper.before_epochs()
             if keeper is not None and keeper.ended is not None:
@@ -455,7 +487,10 @@ class _Run:
         state = self.engine.native.training_state()
         done = state["batch"]
         for epoch in range(state["epoch"], self.config.epochs):
-            if self.hooks.run("on_epoch_begin", epoch, {}):
+            self.hooks.run("on_epoch_begin", epoch, {})
+            if self.shared is not None:
+                self.hooks.stop_requested = self.shared.any(one=self.hooks.stop_requested)
+            if self.hooks.stop_requested:
                 return
             started = time.perf_counter()
             seen = self._steps(done)
@@ -488,7 +523,9 @@ class _Run:
             self.settled = False
             if keeper is not None and due:
                 keeper.save()
-            if wants_batches and hooks.run("on_train_batch_begin", done, {}):
+            if wants_batches:
+                hooks.run("on_train_batch_begin", done, {})
+            if (wants_batches or self.shared is not None) and self._stops():
                 return None
             if self._follow_changes() and isinstance(self.feed, ArrayFeed):
                 self.feed.begin(self.trainer, done, changed)
@@ -523,11 +560,25 @@ class _Run:
                     keeper.note_place(self.feed.position())
                 # Where data is asked for its position, the next batch moves that on.
                 self.settled = not self.metrics and keeper.position is None
-            if hooks.stop_requested:
+            if self._stops():
                 return None
-            self.interrupts.check()
+            self._check()
         self.settled = False
         return seen
+
+    def _stops(self) -> bool:
+        """Whether a callback ends the training after a step, here or in another process."""
+        hooks = self.hooks
+        if self.shared is not None and self.shared.counts_batches:
+            hooks.stop_requested = self.shared.any(one=hooks.stop_requested)
+        return hooks.stop_requested
+
+    def _check(self) -> None:
+        """Lets a Ctrl-C end the training, in all its processes after the same step."""
+        if self.shared is None:
+            self.interrupts.check()
+        else:
+            self.shared.check()
 
     def _ready(self) -> bool:
         """Whether the epoch has another step; takes it from the user's iterator."""
@@ -577,7 +628,12 @@ class _Run:
             with self.interrupts.open:
                 self.keeper.note_place(self.feed.position())
             if not stops and epoch + 1 < self.config.epochs:
+                self.settled = True
+                self._check()
+                self.settled = False
                 self.keeper.may_save()
+        elif self.shared is not None and not stops:
+            self._check()
         return stops
 
     def _validate(self, epoch: int, names: list[str]) -> dict[str, float]:

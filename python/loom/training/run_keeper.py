@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import random
-import sys
 import time
-from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from loom import _native
 from loom.callbacks import Callback, Logs, RunRecorder
@@ -23,12 +17,12 @@ from loom.training.notes import read_notes
 from loom.training.receipt import Receipt
 from loom.training.result import TrainingResult
 from loom.training.run_store import RunStore, versions
+from loom.training.streams import Streams, as_plain, from_plain, set_streams, streams_here
 from loom.training.trainable import TrainableNetwork
 
 __all__ = ["RunKeeper"]
 
 _KEY = "RunFolder"
-_Streams: TypeAlias = "tuple[Any, Any]"
 
 
 class RunKeeper(Callback):
@@ -58,8 +52,8 @@ class RunKeeper(Callback):
         # What the folder's state says of the moment that it was taken in.
         self._moment: Mapping[str, Any] | None = None
         # Where shared generators stood: when the epoch's data was begun, now, after the first look at data.
-        self._epoch_streams = self._streams = _streams()
-        self._peeked: _Streams | None = None
+        self._epoch_streams = self._streams = streams_here()
+        self._peeked: Streams | None = None
         changed = store.open(network, identity)
         self.result = None if changed else store.result(_result)
         found = None if self.result is None else store.final(_native.Network.from_bytes)
@@ -76,6 +70,8 @@ class RunKeeper(Callback):
 
     def callbacks(self, given: Iterable[Callback | None]) -> list[Callback]:
         """Returns what keeps the run beside the user's callbacks: this, and the recorder of its events."""
+        if not self._store.leads:
+            return [self]
         recorded = any(
             isinstance(callback, RunRecorder) and callback.directory.resolve() == self._store.folder.resolve()
             for callback in given
@@ -93,8 +89,8 @@ class RunKeeper(Callback):
         if self._whole:
             state["here"] = {
                 "times": self.course.times(time.perf_counter() - self._store.began),
-                "streams": _as_plain(self._streams),
-                "epoch_streams": _as_plain(self._epoch_streams),
+                "streams": as_plain(self._streams),
+                "epoch_streams": as_plain(self._epoch_streams),
                 "position": self.position,
                 "ended": self.ended,
                 "device": self.params["device"],
@@ -122,22 +118,22 @@ class RunKeeper(Callback):
     def before_data(self) -> None:
         """Draws what the data draws from NumPy's and Python's own generators as it was drawn before."""
         if self._moment is not None:
-            self._epoch_streams = _from_plain(self._moment["epoch_streams"])
-            _set_streams(self._epoch_streams)
+            self._epoch_streams = from_plain(self._moment["epoch_streams"])
+            set_streams(self._epoch_streams)
 
     def after_data(self) -> None:
         """Notes what the first look at the data has drawn."""
-        self._peeked = _streams()
+        self._peeked = streams_here()
 
     def before_epochs(self) -> None:
         """Takes back what callbacks have drawn that begin once more."""
         if self._moment is not None and self._peeked is not None:
-            _set_streams(self._peeked)
+            set_streams(self._peeked)
 
     def before_epoch(self) -> None:
         """Notes where the generators stand before an epoch's data is begun."""
         if self._peeked is None:
-            self._epoch_streams = _streams()
+            self._epoch_streams = streams_here()
         # The first epoch's data has begun already.
         self._peeked = None
 
@@ -145,11 +141,11 @@ class RunKeeper(Callback):
         """Has the generators stand where they did after so many steps of the epoch."""
         moment, self._moment = self._moment, None
         if moment is not None and done:
-            _set_streams(_from_plain(moment["streams"]))
+            set_streams(from_plain(moment["streams"]))
 
     def note_place(self, position: object) -> None:
         """Notes where data and generators stand, before another batch moves them on."""
-        self.position, self._streams = position, _streams()
+        self.position, self._streams = position, streams_here()
 
     def is_due(self, steps: int) -> bool:
         """Counts steps; whether a state is to be written within the epoch."""
@@ -163,7 +159,7 @@ class RunKeeper(Callback):
         if improves(value, self._best, monitor, settings.mode, 0.0):
             self._best = value
             # It goes into its file with the state that knows of it, so that both are of one moment.
-            self._best_weights = self.network.to_bytes()
+            self._best_weights = self.network.to_bytes() if self._store.leads else None
 
     def may_save(self) -> None:
         """Writes a state between two epochs, if that costs little or it is time to."""
@@ -203,43 +199,3 @@ def _read_state(data: bytes) -> tuple[_native.Network, Mapping[str, Any]]:
     if not moment.keys() >= {"times", "streams", "epoch_streams", "position", "ended", "device"}:
         raise SerializationError("it holds no state of a run")
     return native, moment
-
-
-def _streams() -> _Streams:
-    """Returns where the generators stand that Python and NumPy share with everybody."""
-    numpy = "numpy.random" in sys.modules
-    return random.getstate(), np.random.get_state(legacy=False) if numpy else None  # noqa: NPY002
-
-
-def _set_streams(streams: _Streams) -> None:
-    python, numpy = streams
-    random.setstate(python)
-    if numpy is not None:
-        np.random.set_state(numpy)  # noqa: NPY002
-
-
-def _as_plain(streams: _Streams) -> dict[str, Any]:
-    (version, inner, gauss), numpy = streams
-    found: dict[str, Any] = {"python": [version, _words(inner), gauss], "numpy": None}
-    # Whoever puts another generator there keeps it, too.
-    if numpy is not None and numpy["bit_generator"] == "MT19937":
-        state = numpy["state"]
-        found["numpy"] = {**numpy, "state": {"key": _words(state["key"]), "pos": state["pos"]}}
-    return found
-
-
-def _from_plain(found: Mapping[str, Any]) -> _Streams:
-    version, inner, gauss = found["python"]
-    numpy = found["numpy"]
-    if numpy is not None:
-        state = numpy["state"]
-        numpy = {**numpy, "state": {"key": _from_words(state["key"]), "pos": state["pos"]}}
-    return (version, tuple(_from_words(inner).tolist()), gauss), numpy
-
-
-def _words(values: object) -> str:
-    return b64encode(np.asarray(values, dtype="<u4").tobytes()).decode()
-
-
-def _from_words(text: str) -> NDArray[np.uint32]:
-    return np.frombuffer(b64decode(text), dtype="<u4").astype(np.uint32)

@@ -47,6 +47,9 @@ class RunStore:
         settings: Where, and how often it is written to.
     """
 
+    leads = True
+    """Whether this process reads and writes the folder, and does not only hear of it."""
+
     def __init__(self, settings: RunFolder | str | PathLike[str]) -> None:
         self.settings = run_folder(settings)
         self.folder = self.settings.path

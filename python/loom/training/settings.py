@@ -65,6 +65,7 @@ def engine_config(
         "ignore_findings",
         "on_interrupt",
         "shards",
+        "split_moments",
     }
     settings = {name: value for name, value in encoded.items() if name not in elsewhere}
     weights = losses.expand_class_weight(config.class_weight, losses.class_count(output_shape))

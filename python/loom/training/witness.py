@@ -17,7 +17,7 @@ from loom.training.receipt import Receipt
 from loom.training.run_store import versions
 from loom.training.trainable import TrainableNetwork
 
-__all__ = ["Witness", "witness"]
+__all__ = ["Witness", "device_identity", "witness"]
 
 _KEY = "Receipt"
 
@@ -55,7 +55,7 @@ def _hashed(data: Data | None, where: str) -> dict[str, Any] | None:
     return found
 
 
-def _device(name: str) -> dict[str, str]:
+def device_identity(name: str) -> dict[str, str]:
     """Returns what the bits depend on: nothing on a processor."""
     if name == "cpu":
         return {"kind": "cpu"}
@@ -133,7 +133,7 @@ class Witness(Callback):
             validation=self._validation,
             marks=tuple(self._marks),
             loss_history=tuple(losses),
-            device=_device(str(self.params["device"])),
+            device=device_identity(str(self.params["device"])),
             versions=versions(),
             stop_reason=stop_reason,
             resumed=self._went_before,

@@ -2,22 +2,49 @@
 
 use crate::function::raised;
 use loom::Result;
-use loom::train::Exchange;
+use loom::train::{self, Attendant, Exchange};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
+use std::sync::Arc;
+
+/// Where ranks that are threads of this process meet: they hand each other memory, and Python need not run.
+#[pyclass(module = "loom._native", frozen)]
+pub struct Meeting(Arc<train::Meeting>);
+
+#[pymethods]
+impl Meeting {
+    #[new]
+    fn new(ranks: usize) -> Self {
+        Self(Arc::new(train::Meeting::new(ranks)))
+    }
+
+    /// Ends it for all, with a reason.
+    fn fail(&self, message: &str) {
+        self.0.fail(message);
+    }
+}
 
 /// A communicator of `loom.distributed`.
 pub struct Communicator {
     object: Py<PyAny>,
     rank: usize,
     ranks: usize,
+    wish: u8,
+    splits: bool,
+    /// Where its threads meet, if they are of one process.
+    thread: Option<Attendant>,
+    /// What any process wishes.
+    pub wishes: u8,
 }
 
 impl Communicator {
-    /// Of an object with `rank`, `size`, `to_each` and `to_all`.
-    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let rank = object.getattr("rank")?.extract()?;
-        Ok(Self { rank, ranks: object.getattr("size")?.extract()?, object: object.clone().unbind() })
+    /// Of an object with `rank`, `size`, `to_each` and `to_all`, for a process that wishes something.
+    pub fn of(object: &Bound<'_, PyAny>, wish: u8, splits: bool) -> PyResult<Self> {
+        let (rank, ranks) = (object.getattr("rank")?.extract()?, object.getattr("size")?.extract()?);
+        let meeting = object.getattr_opt("_meeting")?;
+        let meeting = meeting.as_ref().and_then(|it| it.cast::<Meeting>().ok());
+        let thread = meeting.map(|it| Attendant { meeting: it.get().0.clone(), rank });
+        Ok(Self { rank, ranks, wish, splits, thread, wishes: 0, object: object.clone().unbind() })
     }
 }
 
@@ -31,6 +58,9 @@ impl Exchange for Communicator {
     }
 
     fn to_each(&mut self, parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+        if let Some(thread) = &mut self.thread {
+            return thread.to_each(parts);
+        }
         Python::attach(|py| {
             let parts: Vec<_> = parts.iter().map(|part| PyBytes::new(py, part)).collect();
             let parts = PyList::new(py, parts)?;
@@ -40,9 +70,24 @@ impl Exchange for Communicator {
     }
 
     fn to_all(&mut self, part: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+        if let Some(thread) = &mut self.thread {
+            return thread.to_all(part);
+        }
         Python::attach(|py| {
             self.object.bind(py).call_method1("to_all", (PyBytes::new(py, &part),))?.extract()
         })
         .map_err(raised)
+    }
+
+    fn wish(&self) -> u8 {
+        self.wish
+    }
+
+    fn splits_moments(&self) -> bool {
+        self.splits
+    }
+
+    fn hear(&mut self, wishes: u8) {
+        self.wishes |= wishes;
     }
 }

@@ -130,6 +130,7 @@ impl Layer for Function {
                 fan_in: shape.iter().skip(1).product(),
                 fan_out: outputs,
                 decay_exempt: shape.len() < 2,
+                adaptable: false,
                 layout: Layout::plain(&shape[..]),
                 name: name.into(),
                 initializer: serde_json::from_str(&initializer).ok()?,

@@ -32,6 +32,8 @@ mod _native {
         adapters, frame_statistics, meet_fault, open_gpu, release_gpus, reset_frame_statistics, time_frames,
     };
     #[pymodule_export]
+    use super::exchange::Meeting;
+    #[pymodule_export]
     use super::forks::{after_fork_in_child, after_fork_in_parent, before_fork};
     #[pymodule_export]
     use super::mesh::{Mesh, Stepper};

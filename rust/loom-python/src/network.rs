@@ -2,6 +2,7 @@
 
 use crate::arrays::{RealArray, to_numpy};
 use crate::error::{detached, exception, from_json};
+use crate::exchange::Communicator;
 use crate::figures::{PackedArrays, WeightsState, gradient_dict, layer_dicts, packed_arrays, training_dict};
 use crate::shared::{At, Claim, Network, split};
 use crate::tensor_file::{TensorFile, element_named};
@@ -165,6 +166,12 @@ impl Network {
         self.change(py, move |engine| engine.set_extents(loom::Shape::new(extents)))
     }
 
+    /// Gives the input other extents for good, where no parameter depends on them; `packed` for rows of several
+    /// sequences, which begin with the number of each step's.
+    fn resize(&self, py: Python<'_>, extents: Vec<usize>, packed: bool) -> PyResult<()> {
+        self.change(py, move |engine| engine.resize(loom::Shape::new(extents), packed))
+    }
+
     /// Whether the output has a step for each of the input's, where rows have lengths; once built.
     fn output_has_steps(&self) -> PyResult<bool> {
         self.read()?.output_has_steps().map_err(exception)
@@ -204,6 +211,25 @@ impl Network {
     /// Brings what is newer on a GPU back to the host, where nobody else uses the network.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         self.settle(py)
+    }
+
+    /// Drops the moments that other ranks of a training hold.
+    fn split_moments(&self, py: Python<'_>, rank: usize, ranks: usize) -> PyResult<()> {
+        self.change(py, |network| {
+            network.split_moments(rank, ranks);
+            Ok(())
+        })
+    }
+
+    /// Brings the moments that ranks hold in parts together, in all of them or in the first.
+    fn gather_moments(
+        &self,
+        py: Python<'_>,
+        communicator: &Bound<'_, PyAny>,
+        everywhere: bool,
+    ) -> PyResult<()> {
+        let mut exchange = Communicator::of(communicator, 0, false)?;
+        self.change(py, |network| network.gather_moments(&mut exchange, everywhere))
     }
 
     /// Infers shapes; every weight is set or lent next, and takes no memory before.
@@ -295,6 +321,46 @@ impl Network {
     fn set_frozen(&self, py: Python<'_>, at: At, name: &str, frozen: bool) -> PyResult<()> {
         let (cell, layer) = split(at);
         self.change(py, move |engine| engine.set_frozen(cell, layer, name, frozen))
+    }
+
+    /// The adapters of a layer, as JSON.
+    fn adapters(&self, at: At) -> PyResult<String> {
+        let (cell, layer) = split(at);
+        let engine = self.read()?;
+        let adapters: Vec<_> = engine.layer(cell, layer).map_err(exception)?.adapters().collect();
+        serde_json::to_string(&adapters)
+            .map_err(|error| exception(loom::Error::Serialization(error.to_string())))
+    }
+
+    /// Puts an adapter, described as JSON, beside weights of a layer.
+    fn add_adapter(&self, py: Python<'_>, at: At, adapter: &str) -> PyResult<()> {
+        let (cell, layer) = split(at);
+        let adapter = from_json(adapter)?;
+        self.change(py, move |engine| engine.add_adapter(cell, layer, adapter))
+    }
+
+    /// Takes an adapter away from a layer.
+    fn remove_adapter(&self, py: Python<'_>, at: At, name: &str) -> PyResult<()> {
+        let (cell, layer) = split(at);
+        self.change(py, move |engine| engine.remove_adapter(cell, layer, name))
+    }
+
+    /// Has a layer compute with an adapter or not, and lets an optimizer move it or not.
+    fn set_adapter(&self, py: Python<'_>, at: At, name: &str, active: bool, trainable: bool) -> PyResult<()> {
+        let (cell, layer) = split(at);
+        self.change(py, move |engine| engine.set_adapter(cell, layer, name, (active, trainable)))
+    }
+
+    /// Adds what an adapter adds to the weights of a layer, and takes it away.
+    fn merge_adapter(&self, py: Python<'_>, at: At, name: &str) -> PyResult<()> {
+        let (cell, layer) = split(at);
+        self.change(py, move |engine| engine.merge_adapter(cell, layer, name))
+    }
+
+    /// The weights of a layer beside which an adapter can stand; builds the network.
+    fn adaptable(&self, py: Python<'_>, at: At) -> PyResult<Vec<String>> {
+        let (cell, layer) = split(at);
+        self.look_built(py, move |engine| engine.adaptable(cell, layer))
     }
 
     /// What the learning rate of a layer is multiplied by.

@@ -45,12 +45,33 @@ impl Session {
         Ok(Self { network, engine: Mutex::new(engine) })
     }
 
-    /// The output for the next steps.
-    fn advance(&self, py: Python<'_>, x: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    /// The output for the next steps, or for the last of them.
+    fn advance(&self, py: Python<'_>, x: &Bound<'_, PyAny>, last: bool) -> PyResult<Py<PyAny>> {
         let array = RealArray::borrow(x)?;
         let view = array.view()?;
-        let tensor = self.with(py, move |session, network| session.advance(network, view))?;
+        let tensor = self.with(py, move |session, network| match last {
+            true => session.advance_to_last(network, view),
+            false => session.advance(network, view),
+        })?;
         to_numpy(py, tensor)
+    }
+
+    /// Brings steps and goes on by itself; (rows, count) or fewer.
+    fn follow(
+        &self,
+        py: Python<'_>,
+        x: &Bound<'_, PyAny>,
+        count: usize,
+        stops: Vec<usize>,
+    ) -> PyResult<Vec<Vec<usize>>> {
+        let array = RealArray::borrow(x)?;
+        let view = array.view()?;
+        self.with(py, move |session, network| session.follow(network, view, count, &stops))
+    }
+
+    /// Goes back to where only the first steps had been seen.
+    fn rewind(&self, py: Python<'_>, position: usize) -> PyResult<()> {
+        self.with(py, |session, _| session.rewind(position))
     }
 
     /// Forgets everything seen.

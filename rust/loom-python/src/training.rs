@@ -145,17 +145,19 @@ impl Trainer {
     }
 
     /// Runs the next step of the epoch over these arrays, cut into shards, of which each process of the communicator
-    /// computes its own. Returns what it did, and whether the epoch has ended.
+    /// computes its own. Returns what it did, whether the epoch has ended, and what any process wishes, in bits.
     fn run_sharded(
         &self,
         py: Python<'_>,
         examples: &Bound<'_, PyTuple>,
         shards: usize,
         communicator: &Bound<'_, PyAny>,
-    ) -> PyResult<(Report, bool)> {
+        wish: u8,
+        splits: bool,
+    ) -> PyResult<(Report, bool, u8)> {
         let arrays = borrow(examples)?;
         let view = arrays.view()?;
-        let mut exchange = Communicator::of(communicator)?;
+        let mut exchange = Communicator::of(communicator, wish, splits)?;
         let mut guard = self.network.get().write()?;
         let network = &mut *guard;
         detached(py, || {
@@ -166,7 +168,8 @@ impl Trainer {
             if let Some(step) = epoch.step_sharded(trainer, network, &view, shards, &mut exchange)? {
                 report.add(&step, config.track_perf.then(|| started.elapsed()));
             }
-            Ok((report, epoch.is_done(network)))
+            trainer.keep_up(network)?;
+            Ok((report, epoch.is_done(network), exchange.wishes))
         })
     }
 
@@ -177,10 +180,12 @@ impl Trainer {
         examples: &Bound<'_, PyTuple>,
         shards: usize,
         communicator: &Bound<'_, PyAny>,
-    ) -> PyResult<Report> {
+        wish: u8,
+        splits: bool,
+    ) -> PyResult<(Report, u8)> {
         let arrays = borrow(examples)?;
         let view = arrays.view()?;
-        let mut exchange = Communicator::of(communicator)?;
+        let mut exchange = Communicator::of(communicator, wish, splits)?;
         let mut guard = self.network.get().write()?;
         let network = &mut *guard;
         detached(py, || {
@@ -193,7 +198,8 @@ impl Trainer {
             engine::count_step(network, &step);
             let mut report = Report::default();
             report.add(&step, config.track_perf.then(|| started.elapsed()));
-            Ok(report)
+            trainer.keep_up(network)?;
+            Ok((report, exchange.wishes))
         })
     }
 

@@ -109,6 +109,7 @@ impl Layer for Cubic {
             fan_out: count,
             morphable: false,
             decay_exempt: false,
+            adaptable: false,
         }]
     }
 

@@ -23,11 +23,25 @@ pub fn execute<T: Real>(
     debug_assert_eq!(T::PRECISION, run.program.precision.stored());
     let program = run.program.clone();
     for step in &program.steps {
-        if phases.contains(&step.phase) {
+        if phases.contains(&step.phase) && !is_elsewhere(&program, step, &access) {
             execute_step::<T>(cpu, &program, step, run, &mut access, values)?;
         }
     }
     Ok(())
+}
+
+/// Whether a step updates what another process does.
+fn is_elsewhere(program: &Program, step: &Step, access: &Access<'_>) -> bool {
+    let registry = access.get();
+    step.phase >= Phase::Verdict
+        && registry.owned.is_some()
+        && step.reads.iter().chain(&step.writes).any(|value| {
+            match program.value(program.owner(*value)).place {
+                Place::Moment { store, .. } => !registry.owns(store),
+                Place::Master(parameter) => step.phase == Phase::Update && !registry.owns(parameter.store),
+                _ => false,
+            }
+        })
 }
 
 /// A result's buffer, out of its table while a kernel writes it.

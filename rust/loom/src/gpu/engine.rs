@@ -10,7 +10,7 @@ use crate::program::{
     self, Access, Engine, FrameStep, FrameTick, Frames, Outcomes, Phase, Program, Provider, Run, RunMemory,
 };
 use crate::shader::Accelerator;
-use crate::state::{self, Registry};
+use crate::state::{self, Carried, Registry};
 use crate::{Error, Result};
 use std::any::Any;
 use std::ops::RangeInclusive;
@@ -65,7 +65,7 @@ impl Engine for GpuEngine {
     ) -> Result<()> {
         let rows = run.rows;
         let (memory, program) = run.remote::<Memory>()?;
-        execute(memory, program, rows, access, phases, values)
+        execute(memory, program, rows, access, phases, std::slice::from_ref(values))
     }
 
     fn frames(&self) -> Option<&dyn Frames> {
@@ -112,6 +112,19 @@ impl Frames for GpuEngine {
         let rows = run.rows;
         let (memory, program) = run.remote::<Memory>()?;
         execute_ticks(memory, program, rows, registry, phases, ticks)
+    }
+
+    fn follow(
+        &self,
+        run: &mut Run,
+        registry: &Registry,
+        carried: &mut Carried,
+        phases: RangeInclusive<Phase>,
+        values: &[StepValues],
+    ) -> Result<()> {
+        let rows = run.rows;
+        let (memory, program) = run.remote::<Memory>()?;
+        execute(memory, program, rows, Access::Session(registry, carried), phases, values)
     }
 }
 

@@ -156,7 +156,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Runs these phases of a program once, without waiting for them to end.
+/// Runs these phases of a program once for each of these values, in one frame, without waiting for them to end. Their
+/// dispatches are recorded once; several runs are of inference alone, where nothing else changes between them.
 ///
 /// # Errors
 /// [`Error::Device`] where the device cannot run a step, naming the layer.
@@ -166,25 +167,27 @@ pub(crate) fn execute(
     rows: usize,
     access: Access<'_>,
     phases: RangeInclusive<Phase>,
-    values: &StepValues,
+    values: &[StepValues],
 ) -> Result<()> {
     let gpu = memory.gpu().clone();
     gpu.check()?;
+    let Some(first) = values.first() else { return Ok(()) };
     let list = {
         let registry = access.get();
         let stored = Stored { registry, carried: access.carried() };
         let mut held = registry.mirror()?;
         let mirror = of_gpu(&mut **held)?;
-        let zeroed = values.gradients_zeroed;
+        let zeroed = first.gradients_zeroed;
         memory.dispatches(program, stored, mirror, rows, zeroed, phases.clone())?
     };
-    memory.set_table(&encode_step(values, 0))?;
-    gpu.upload(memory.control().allocation(), 0, bytemuck::cast_slice(&control_before(values)));
+    let table: Vec<u8> = values.iter().flat_map(|values| encode_step(values, 0)).collect();
+    memory.set_table(&table)?;
+    gpu.upload(memory.control().allocation(), 0, bytemuck::cast_slice(&control_before(first)));
     let mut frame = Frame::begin(&gpu, memory.table_group());
-    for dispatch in list.iter() {
-        frame.record(dispatch, 0);
+    for number in 0..values.len() {
+        list.iter().for_each(|dispatch| frame.record(dispatch, number as u32));
     }
-    frame.finish(1)?;
+    frame.finish(values.len())?;
     if let Access::Exclusive(registry) = access {
         note_writes(program, registry, &phases)?;
     }

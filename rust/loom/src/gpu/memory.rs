@@ -6,8 +6,11 @@ use super::dispatch::{Dispatch, schedule};
 use super::mirror::Mirror;
 use super::steps::{CONTROL_WORDS, STEP_BYTES};
 use crate::ops::{Direction, Op};
-use crate::program::{Kind, Phase, Place, Program, RunMemory, Step, Value, ValueInfo, Write};
-use crate::shader::{Accelerator, Allocation, BothGradients, Operand, Recorder};
+use crate::program::{
+    Kind, Phase, Place, Program, RunMemory, Step, Together, Value, ValueInfo, Write, units,
+};
+use crate::shader::product::MOST_STREAMED_ROWS;
+use crate::shader::{Accelerator, Allocation, BothGradients, GpuOperation, Operand, Recorder};
 use crate::state::{Carried, Registry, Ring};
 use crate::{Error, Result};
 use std::ops::RangeInclusive;
@@ -151,8 +154,6 @@ impl Memory {
             return Ok(list.clone());
         }
         let mut recorder = Recorder::new(&*self.gpu, rows, self.control.clone());
-        let steps: Vec<&Step> =
-            program.steps.iter().filter(|step| key.phases.contains(&step.phase)).collect();
         let operand = |value: &Value| match program.value(program.owner(*value)).place {
             Place::Buffer(_) => self.value(program, *value, rows),
             Place::Carried(number) => {
@@ -185,22 +186,40 @@ impl Memory {
                 Write::Add => true,
                 Write::First => !gradients_zeroed,
             };
-            step.op.record(recorder).map_err(|error| match (&step.at, error) {
-                (Some(path), Error::Device(message)) => {
-                    Error::Device(format!("layer {path}, {}: {message}", step.op))
-                }
-                (_, error) => error,
-            })
+            step.op.record(recorder).map_err(|error| at_step(step, error))
         };
-        let mut number = 0;
-        while let Some(&step) = steps.get(number) {
-            number += 1;
-            let weight_step = steps.get(number).filter(|next| goes_with(step, next));
+        let runs = |step: &Step| key.phases.contains(&step.phase);
+        let numbers = (0..program.steps.len()).filter(|number| runs(&program.steps[*number])).collect();
+        let units = units(program, numbers, rows, MOST_STREAMED_ROWS);
+        let alone = |place: usize| -> Option<&Step> {
+            let unit = units.get(place).filter(|unit| unit.together.is_none())?;
+            unit.members.first().map(|number| &program.steps[*number])
+        };
+        let mut place = 0;
+        while let Some(unit) = units.get(place) {
+            place += 1;
+            if let Some((together, reads, writes)) = &unit.together {
+                recorder.reads = reads.iter().map(operand).collect::<Result<_>>()?;
+                recorder.writes = writes.iter().map(operand).collect::<Result<_>>()?;
+                recorder.accumulate = false;
+                let recorded = match together {
+                    Together::Products(products) => products.record_together(&mut recorder),
+                    Together::Keep(keep) => keep.record(&mut recorder).map(|()| true),
+                };
+                if !recorded.map_err(|error| at_step(&program.steps[unit.members[0]], error))? {
+                    for member in &unit.members {
+                        record(&mut recorder, &program.steps[*member])?;
+                    }
+                }
+                continue;
+            }
+            let Some(step) = alone(place - 1) else { continue };
+            let weight_step = alone(place).filter(|next| goes_with(step, next));
             let (Op::BiasGradient(sum), Some(weight_step)) = (&step.op, weight_step) else {
                 record(&mut recorder, step)?;
                 continue;
             };
-            number += 1;
+            place += 1;
             let (bias, weight) = (operand(&step.writes[0])?, operand(&weight_step.writes[0])?);
             recorder.both =
                 BothGradients::of(&weight, &bias, sum.into(), self.gpu.capabilities().max_binding);
@@ -238,6 +257,16 @@ impl RunMemory for Memory {
         debug_assert!(matches!(program.value(value).kind, Kind::Real | Kind::Index));
         self.gpu.upload(operand.allocation(), operand.offset(), bytes);
         Ok(())
+    }
+}
+
+/// The error with the step that a device has refused.
+fn at_step(step: &Step, error: Error) -> Error {
+    match (&step.at, error) {
+        (Some(path), Error::Device(message)) => {
+            Error::Device(format!("layer {path}, {}: {message}", step.op))
+        }
+        (_, error) => error,
     }
 }
 

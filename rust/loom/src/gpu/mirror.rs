@@ -11,6 +11,7 @@ use crate::ops::Op;
 use crate::program::{ParameterRef, Phase, Place, Program};
 use crate::shader::{Accelerator, Allocation, Operand};
 use crate::state::{self, Registry};
+use crate::tensor::Buffer;
 use crate::weights::WeightStore;
 use crate::{Error, Result};
 use std::any::Any;
@@ -348,6 +349,19 @@ impl state::Mirror for Mirror {
             }
             _ => Ok(()),
         }
+    }
+
+    fn fetch_gradients(&mut self, gradients: &mut [Buffer]) -> Result<()> {
+        if self.gradients != Side::Device {
+            return Ok(());
+        }
+        let held = self.stores.iter().zip(gradients).filter_map(|(held, gradient)| {
+            let memory = held.gradient.as_ref()?;
+            Some((Operand::new(memory, 0, gradient.len_bytes() / 4), gradient.bytes_mut()))
+        });
+        self.gpu.download(&mut held.collect::<Vec<_>>())?;
+        self.gradients = Side::Both;
+        Ok(())
     }
 
     fn current_state(&self, number: usize, elements: usize, bytes: &mut [u8]) -> Result<()> {

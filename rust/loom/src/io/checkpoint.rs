@@ -2,7 +2,7 @@
 //!
 //! Tensors are named `z.y.x.l.name` (masters in the outside's layout, and what layers keep beside them), `z.y.x.l.name@dtype` and
 //! `z.y.x.l.name@dtype.scale` (packed codes in storage order and their scales), and
-//! `z.y.x.l@moment.name` (an optimizer's flat moments), and `z.y.x.l@carried.name` (what a stateful layer
+//! `z.y.x.l@moment.name` (an optimizer's flat moments; of an adapter `z.y.x.l@adapter.its_name.moment.name`), and `z.y.x.l@carried.name` (what a stateful layer
 //! carries from batch to batch); those of `watched.rs` and `calibrated.rs` come beside them.
 //! `z.y.x.l.name@importance` is what a search for scales weighs the errors of a parameter's rows by. The
 //! metadata holds `loom.format`, `loom.config` and, with the optimizer's state, `loom.training`,
@@ -21,7 +21,7 @@ use super::tensors::{Entries, Entry, Writable, damaged, packed_element, packed_n
 use super::watched::{Watched, collect_training, restore_feedback_moments, restore_training};
 use super::{Extra, atomic};
 use crate::layers::ParameterSpec;
-use crate::network::{Beginning, Chosen, LayerNumerics, Network, PlacedLayer};
+use crate::network::{Adapter, Beginning, Chosen, LayerNumerics, Network, PlacedLayer};
 use crate::program::LayerPath;
 use crate::state::{Carried, Notes, OptimizerState};
 use crate::tensor::Precision;
@@ -270,7 +270,13 @@ fn writable<R>(
         let Some(store) = placed.store else { continue };
         collect_weights(network, placed, store, options.deploy, &mut entries)?;
         if options.optimizer {
-            collect_moments(network, placed, store, &mut entries)?;
+            collect_moments(network, &moments_of(placed, None), store, &mut entries)?;
+        }
+        for (adapter, store) in placed.adapters().zip(placed.adapter_stores()) {
+            collect_weights(network, placed, store, options.deploy, &mut entries)?;
+            if options.optimizer {
+                collect_moments(network, &moments_of(placed, Some(adapter)), store, &mut entries)?;
+            }
         }
     }
     let mut metadata = BTreeMap::from([
@@ -334,18 +340,33 @@ fn collect_weights<'a>(
     Ok(())
 }
 
+/// What the names of the moments of a layer's store begin with, or those of an adapter's.
+fn moments_of(placed: &PlacedLayer, adapter: Option<&Adapter>) -> String {
+    match adapter {
+        None => format!("{}@moment", placed.path),
+        Some(adapter) => format!("{}@adapter.{}.moment", placed.path, adapter.name),
+    }
+}
+
 fn collect_moments<'a>(
     network: &'a Network,
-    placed: &PlacedLayer,
+    named: &str,
     store: usize,
     entries: &mut Entries<'a>,
 ) -> Result<()> {
+    if network.registry.owned.is_some() {
+        return Err(Error::State(
+            "each process holds a part of the optimizer's moments alone; keep the training with run=, or save with \
+             optimizer=True once it has ended"
+                .into(),
+        ));
+    }
     let Some(moments) = network.registry.moments.get(store) else { return Ok(()) };
     let len = network.registry.held(store)?.len();
     for (slot, moment) in network.optimizer_state.optimizer.slots().iter().zip(moments) {
         let element = real_element(network.precision());
         let entry = Entry::bytes(element, vec![len], moment.bytes());
-        entries.push((format!("{}@moment.{slot}", placed.path), entry));
+        entries.push((format!("{named}.{slot}"), entry));
     }
     Ok(())
 }
@@ -397,6 +418,13 @@ fn restore_weights(network: &mut Network, source: &Source<'_>) -> Result<()> {
         }
     }
     for placed in network.cells.iter().flatten().filter(|placed| !placed.is_tied()) {
+        for store in placed.adapter_stores() {
+            let weights = network.registry.held_mut(store)?;
+            for (index, info) in weights.parameters().to_vec().iter().enumerate() {
+                let name = format!("{}.{}", placed.path, info.name);
+                weights.fill(index, |bytes| source.read_into(&name, bytes)).map_err(damaged)?;
+            }
+        }
         let Some(store) = placed.store else { continue };
         let weights = network.registry.held_mut(store)?;
         let parameters = weights.parameters().to_vec();
@@ -435,15 +463,19 @@ fn restore_moments(network: &mut Network, source: &Source<'_>, state: OptimizerS
     state.loss_scale.validate().map_err(damaged)?;
     let mut moments = Vec::new();
     for placed in network.cells.iter().flatten().filter(|placed| !placed.is_tied()) {
-        let Some(store) = placed.store else { continue };
-        for (slot, name) in state.optimizer.slots().iter().enumerate() {
-            let name = format!("{}@moment.{name}", placed.path);
-            // A network that never made an update has no moments to save.
-            if state.updates == 0 && !source.has(&name) {
-                continue;
+        let own = placed.store.map(|store| (store, moments_of(placed, None)));
+        let adapters = placed.adapters().zip(placed.adapter_stores());
+        let adapters = adapters.map(|(adapter, store)| (store, moments_of(placed, Some(adapter))));
+        for (store, named) in own.into_iter().chain(adapters) {
+            for (slot, name) in state.optimizer.slots().iter().enumerate() {
+                let name = format!("{named}.{name}");
+                // A network that never made an update has no moments to save.
+                if state.updates == 0 && !source.has(&name) {
+                    continue;
+                }
+                check_length(source, network, &name, network.registry.held(store)?.len())?;
+                moments.push((name, store, slot));
             }
-            check_length(source, network, &name, network.registry.held(store)?.len())?;
-            moments.push((name, store, slot));
         }
     }
     if state.updates > 0 || !moments.is_empty() {

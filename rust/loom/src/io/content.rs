@@ -37,7 +37,8 @@ pub(super) fn check_content(network: &Network) -> Result<()> {
             .maps
             .iter()
             .filter(|map| network.layers().nth(map.of).is_some_and(|of| of.path() == placed.path()));
-        for store in placed.store.into_iter().chain(of_map.map(|map| map.store)) {
+        let own = placed.store.into_iter().chain(placed.adapter_stores());
+        for store in own.chain(of_map.map(|map| map.store)) {
             let weights = network.registry.held(store)?;
             for (index, info) in weights.parameters().iter().enumerate() {
                 let packed = weights.dtype_of(index);

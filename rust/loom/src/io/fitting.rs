@@ -38,6 +38,10 @@ pub(super) fn beginnings(
                 return Err(damaged(error::unknown("parameter", name, known)));
             }
         }
+        for spec in placed.adapter_specs(&specs).map_err(damaged)?.iter().flatten() {
+            let shape = spec.layout.outside_shape();
+            source.expect_real(&format!("{}.{}", placed.path, spec.name), network.precision(), &shape)?;
+        }
         found.insert(placed.path.clone(), beginning(network, source, placed, &specs, numerics)?);
     }
     Ok(found)

@@ -72,6 +72,7 @@ impl Layer for ClassToken {
             fan_out: width,
             morphable: false,
             decay_exempt: false,
+            adaptable: false,
         }]
     }
 

@@ -26,6 +26,8 @@ pub struct ParameterSpec {
     pub morphable: bool,
     /// Whether it is a bias or the gain of a norm, which an optimizer's `decay_exempt` leaves out of the decay.
     pub decay_exempt: bool,
+    /// Whether it is the weight of a product beside which a product of low rank may stand; see [`BoundAdapter`].
+    pub adaptable: bool,
 }
 
 /// A parameter as a layer finds it while lowering.
@@ -43,6 +45,49 @@ pub struct BoundParameter {
     pub reads_packed: bool,
     /// Whether products with the packed type quantise their other operand to int8.
     pub quantized: bool,
+    /// Whether its gradient is wanted where those of the layer's parameters are.
+    pub trained: bool,
+}
+
+impl BoundParameter {
+    /// As the forward pass reads it.
+    pub(super) fn read(&self, b: &mut Builder) -> Value {
+        let value = b.parameter(self.reference, self.shape.clone(), self.active);
+        if self.active.is_some() && !self.reads_packed {
+            return b.apply_fixed(Decode, &[value], "decoded", self.shape.clone());
+        }
+        if self.quantized && self.active.is_some() {
+            b.quantize_activations(value);
+        }
+        value
+    }
+
+    /// Pushes what adds to its gradient, unless nothing trains it.
+    pub(super) fn contribute(&self, b: &mut Builder, op: impl Into<Op>, reads: &[Value]) {
+        if self.trained {
+            b.contribute(op, reads, self.reference, self.shape.clone());
+        }
+    }
+}
+
+/// A product of low rank beside that with a weight, as a layer finds it while lowering.
+#[derive(Clone, Debug)]
+pub struct BoundAdapter {
+    /// The name of the weight in the layer.
+    pub weight: Cow<'static, str>,
+    /// What makes a few numbers of what the weight multiplies, (rank, inputs).
+    pub down: BoundParameter,
+    /// What makes outputs of these, (outputs, rank).
+    pub up: BoundParameter,
+    /// The length of what each output is made with, (outputs,), where weights are decomposed into length and
+    /// direction.
+    pub magnitude: Option<BoundParameter>,
+    /// What the outputs are multiplied by.
+    pub scale: f64,
+    /// With which probability training zeroes what it reads.
+    pub dropout: f64,
+    /// Its number among those of the layer of the cell.
+    pub number: usize,
 }
 
 /// What a layer keeps or carries, as it finds it while lowering.
@@ -83,13 +128,16 @@ pub struct Context {
     pub session: bool,
     /// Its parameters, in the order it asked for them.
     pub parameters: Vec<BoundParameter>,
+    /// What stands beside its weights.
+    pub adapters: Vec<BoundAdapter>,
     /// What it keeps.
     pub states: Vec<BoundState>,
     /// What it carries from call to call, or from tick to tick, in this program.
     pub carried: Vec<BoundState>,
     /// Which of the two, and where.
     pub carrying: Carrying,
-    /// Which steps of a sequence are real: (time,) a row, 1 where real and 0 in padding.
+    /// Which steps of a sequence are real: (time,) a row, 0 in padding, and 1 where real; of rows that hold several
+    /// sequences the number of a step's, from 1 on.
     pub mask: Option<Value>,
 }
 
@@ -111,23 +159,26 @@ impl Context {
     /// As [`parameter`](Self::parameter).
     pub fn read(&self, b: &mut Builder, name: &str) -> Result<Value> {
         let parameter = self.parameter(name)?;
-        let value = b.parameter(parameter.reference, parameter.shape.clone(), parameter.active);
-        if parameter.active.is_some() && !parameter.reads_packed {
-            return Ok(b.apply_fixed(Decode, &[value], "decoded", parameter.shape.clone()));
-        }
-        if parameter.quantized && parameter.active.is_some() {
-            b.quantize_activations(value);
-        }
-        Ok(value)
+        Ok(parameter.read(b))
     }
 
-    /// Pushes what adds to the gradient of the parameter of this name.
+    /// Whether gradients of any of its parameters, or of what stands beside them, are wanted.
+    pub(super) fn trains(&self) -> bool {
+        let beside = self.adapters.iter().flat_map(|adapter| [&adapter.down, &adapter.up]);
+        self.parameters.iter().chain(beside).any(|parameter| parameter.trained)
+    }
+
+    /// What stands beside the weight of this name.
+    pub(super) fn adapters_of(&self, weight: &str) -> impl Iterator<Item = &BoundAdapter> {
+        self.adapters.iter().filter(move |adapter| adapter.weight == weight)
+    }
+
+    /// Pushes what adds to the gradient of the parameter of this name, unless nothing trains it.
     ///
     /// # Errors
     /// As [`parameter`](Self::parameter).
     pub fn contribute(&self, b: &mut Builder, name: &str, op: impl Into<Op>, reads: &[Value]) -> Result<()> {
-        let parameter = self.parameter(name)?;
-        b.contribute(op, reads, parameter.reference, parameter.shape.clone());
+        self.parameter(name)?.contribute(b, op, reads);
         Ok(())
     }
 
@@ -191,6 +242,11 @@ impl Context {
                 .parameters
                 .iter()
                 .filter_map(|p| Some(BoundParameter { name: inner(&p.name)?, ..p.clone() }))
+                .collect(),
+            adapters: self
+                .adapters
+                .iter()
+                .filter_map(|a| Some(BoundAdapter { weight: inner(&a.weight)?, ..a.clone() }))
                 .collect(),
             states: states(&self.states),
             carried: states(&self.carried),

@@ -171,6 +171,7 @@ where
             fan_out: (self.filters / self.groups).saturating_mul(taps),
             morphable: true,
             decay_exempt: false,
+            adaptable: false,
         };
         with_bias(weight, self.bias.then(|| "bias".into()), self.filters, self.bias_initializer)
     }

@@ -184,6 +184,7 @@ where
             fan_out: filters.saturating_mul(taps),
             morphable: true,
             decay_exempt: false,
+            adaptable: false,
         };
         with_bias(weight, self.bias.then(|| "bias".into()), self.filters, self.bias_initializer)
     }

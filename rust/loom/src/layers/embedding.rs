@@ -48,6 +48,7 @@ fn table(vocabulary: usize, width: usize, initializer: Option<Initializer>) -> V
         fan_out: vocabulary,
         morphable: true,
         decay_exempt: false,
+        adaptable: false,
     }]
 }
 

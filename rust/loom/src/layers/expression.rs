@@ -208,6 +208,7 @@ impl Layer for Expr {
             fan_out: 1,
             morphable: false,
             decay_exempt: false,
+            adaptable: false,
         };
         self.parameters.iter().map(spec).collect()
     }

@@ -5,11 +5,11 @@ use super::sample::Sample;
 use super::settings::{Described, Setting, check_all};
 use super::{
     ActivationLayer, AdaptiveAvgPool, AdaptiveMaxPool, AdaptiveSoftmax, AvgPool, BatchNorm, Chain,
-    ClassToken, Conv, ConvTranspose, Crop, Dense, Dropout, Embedding, Entmax, Expr, Flatten, GaussianNoise,
-    GeGLU, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm, Gru, GumbelSoftmax, HierarchicalSoftmax,
-    InstanceNorm, KMeans, L2Norm, Layer, LayerNorm, Lstm, Masked, MaskedSoftmax, MaxPool, MixtureOfExperts,
-    MixtureSoftmax, MultiHeadAttention, PReLU, Parallel, Permute, PixelShuffle, PixelUnshuffle,
-    PositionalEmbedding, RMSNorm, Reshape, Residual, Rnn, Scale, SequencePool, Sequential,
+    Checkpoint, ClassToken, Conv, ConvTranspose, Crop, Dense, Dropout, Embedding, Entmax, Expr, Flatten,
+    GaussianNoise, GeGLU, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm, Gru, GumbelSoftmax,
+    HierarchicalSoftmax, InstanceNorm, KMeans, L2Norm, Layer, LayerNorm, Lstm, Masked, MaskedSoftmax,
+    MaxPool, MixtureOfExperts, MixtureSoftmax, MultiHeadAttention, PReLU, Parallel, Permute, PixelShuffle,
+    PixelUnshuffle, PositionalEmbedding, RMSNorm, Reshape, Residual, Rnn, Scale, SequencePool, Sequential,
     SinusoidalPositions, SoftCap, Softmax, Sparsemax, SpatialDropout, SwiGLU, TiedHead, UpSampling,
     ZeroPadding,
 };
@@ -85,6 +85,7 @@ const BUILT_IN: &[Entry] = &[
     entry::<SpatialDropout<2>>(),
     entry::<SpatialDropout<3>>(),
     entry::<Sequential>(),
+    entry::<Checkpoint>(),
     entry::<Residual>(),
     entry::<Parallel>(),
     entry::<Masked>(),

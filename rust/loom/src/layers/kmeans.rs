@@ -76,6 +76,7 @@ impl Layer for KMeans {
             fan_out: self.clusters,
             morphable: false,
             decay_exempt: false,
+            adaptable: false,
         }]
     }
 

@@ -234,6 +234,7 @@ impl Layer for MixtureOfExperts {
             fan_out: outputs,
             morphable: true,
             decay_exempt: false,
+            adaptable: false,
         };
         let mut specs: Vec<ParameterSpec> = router(parts.router()).collect();
         specs.extend(self.gated.then(|| expert(GATE, self.units, parts.width)));

@@ -22,7 +22,13 @@ fn extents(kind: &str, input: &Shape, places: usize) -> Result<(usize, usize)> {
 /// What a layer with places for so many steps carries: nothing is kept in it, but its extent says how long
 /// the session may become.
 fn session_length(length: usize) -> Vec<CarriedSpec> {
-    vec![CarriedSpec { name: "places".into(), shape: Shape::from(length), initial: 0.0, in_training: false }]
+    vec![CarriedSpec {
+        name: "places".into(),
+        shape: Shape::from(length),
+        initial: 0.0,
+        in_training: false,
+        by_place: true,
+    }]
 }
 
 /// Refuses a session that may become longer than there are places.
@@ -92,6 +98,7 @@ impl Layer for PositionalEmbedding {
             // Positions stay as exact as they are.
             morphable: false,
             decay_exempt: false,
+            adaptable: false,
         }]
     }
 

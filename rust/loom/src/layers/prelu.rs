@@ -71,6 +71,7 @@ impl Layer for PReLU {
             fan_out: 1,
             morphable: false,
             decay_exempt: false,
+            adaptable: false,
         }]
     }
 

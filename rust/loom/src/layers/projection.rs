@@ -1,11 +1,12 @@
 //! A weight with or without a bias, by itself or among others of a layer.
 
-use super::{Context, ParameterSpec, Want};
-use crate::Result;
+use super::low_rank::LowRank;
+use super::{BoundAdapter, Context, ParameterSpec, Want};
 use crate::ops::{BiasAdd, BiasGradient, Direction, Product};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::weights::{Initializer, Layout};
+use crate::{Error, Result};
 use std::borrow::Cow;
 
 /// `x W^T + b` over the last axis, with parameters (outputs, inputs) and (outputs,).
@@ -38,6 +39,7 @@ impl Projection {
             fan_out: self.outputs,
             morphable: true,
             decay_exempt: false,
+            adaptable: true,
         };
         with_bias(weight, self.bias.clone(), self.outputs, bias)
     }
@@ -51,10 +53,28 @@ impl Projection {
         let shape = Shape::new(extents);
         let weight = cx.read(b, &self.weight)?;
         let z = b.apply(self.product(b, x, Direction::Forward), &[x, weight], "z", shape.clone());
-        let Some(bias) = &self.bias else { return Ok(z) };
-        let bias = cx.read(b, bias)?;
-        let add = BiasAdd { outer: shape.len() / self.outputs, channels: self.outputs, inner: 1 };
-        Ok(b.apply(add, &[z, bias], "z", shape))
+        let z = match &self.bias {
+            None => z,
+            Some(bias) => {
+                let bias = cx.read(b, bias)?;
+                let add = BiasAdd { outer: shape.len() / self.outputs, channels: self.outputs, inner: 1 };
+                b.apply(add, &[z, bias], "z", shape)
+            }
+        };
+        self.adapt(b, cx, x, z)
+    }
+
+    /// What comes out with all that stands beside the weight.
+    fn adapt(&self, b: &mut Builder, cx: &Context, x: Value, z: Value) -> Result<Value> {
+        let mut parts = vec![z];
+        for adapter in cx.adapters_of(&self.weight) {
+            parts.push(self.low_rank(adapter).forward(b, cx, x));
+        }
+        b.sum(&parts).ok_or_else(|| Error::Internal("a product was lost".into()))
+    }
+
+    fn low_rank<'a>(&self, adapter: &'a BoundAdapter) -> LowRank<'a> {
+        LowRank { adapter, inputs: self.inputs, outputs: self.outputs }
     }
 
     /// Pushes the parameters' gradients, the bias's before the weight's: one kernel may make both.
@@ -64,14 +84,23 @@ impl Projection {
             let op = BiasGradient { outer: product.multiplier, channels: self.outputs, inner: 1 };
             cx.contribute(b, bias, op, &[gradient])?;
         }
-        cx.contribute(b, &self.weight, product, &[x, gradient])
+        cx.contribute(b, &self.weight, product, &[x, gradient])?;
+        for adapter in cx.adapters_of(&self.weight) {
+            self.low_rank(adapter).contribute(b, cx, x, gradient);
+        }
+        Ok(())
     }
 
     /// The gradient of the input.
     pub fn input_gradient(&self, b: &mut Builder, cx: &Context, x: Value, gradient: Value) -> Result<Value> {
         let weight = cx.read(b, &self.weight)?;
         let shape = b.shape(x).clone();
-        Ok(b.apply(self.product(b, x, Direction::InputGradient), &[gradient, weight], "dx", shape))
+        let own = b.apply(self.product(b, x, Direction::InputGradient), &[gradient, weight], "dx", shape);
+        let mut parts = vec![own];
+        for adapter in cx.adapters_of(&self.weight) {
+            parts.push(self.low_rank(adapter).input_gradient(b, cx, x, gradient));
+        }
+        b.sum(&parts).ok_or_else(|| Error::Internal("a gradient was lost".into()))
     }
 
     /// Pushes the parameters' gradients, and returns the input's, where they are wanted.
@@ -107,6 +136,7 @@ pub(super) fn with_bias(
         initializer: initializer.unwrap_or(Initializer::Zeros),
         morphable: false,
         decay_exempt: true,
+        adaptable: false,
         ..weight.clone()
     });
     std::iter::once(weight).chain(bias).collect()

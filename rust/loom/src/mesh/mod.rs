@@ -117,6 +117,7 @@ impl Mesh {
     /// layer; whatever [`Network::build`] refuses.
     pub fn new(network: &mut Network, rows: usize, window: usize) -> Result<Self> {
         network.check_single("a mesh")?;
+        network.check_no_adapters("a mesh")?;
         network.check_fixed("a mesh")?;
         network.build()?;
         if rows == 0 {

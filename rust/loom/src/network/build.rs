@@ -3,11 +3,11 @@
 use super::feedback::FeedbackMaps;
 use super::lower::no_context;
 use super::shapes::{LayerShapes, NetworkShapes};
-use super::{Combine, Link, Network, PlacedLayer, at_layer};
+use super::{Combine, Link, Network, PlacedAdapter, PlacedLayer, at_layer};
 use crate::layers::{ParameterSpec, output_of};
 use crate::precision::in_precision;
 use crate::program::LayerPath;
-use crate::random::{Stream, Use};
+use crate::random::{Stream, Use, path_within};
 use crate::simd::Cpu;
 use crate::state::State;
 use crate::tensor::Shape;
@@ -56,6 +56,7 @@ impl Network {
             cell.extend(placed.iter().map(|placed| PlacedLayer {
                 trainable: placed.trainable,
                 frozen: placed.frozen.clone(),
+                adapters: placed.adapters().cloned().map(PlacedAdapter::new).collect(),
                 rate_factor: placed.rate_factor,
                 numerics: placed.numerics.clone(),
                 ..PlacedLayer::new(placed.layer.clone(), placed.path.clone())
@@ -92,12 +93,15 @@ impl Network {
         let mut stores = Vec::new();
         let mut kept = Vec::new();
         let mut assigned = Vec::new();
+        let mut adapters = Vec::new();
         for (placed, shapes) in self.layers().zip(&shapes) {
             interrupt::check()?;
             let specs = placed.layer.parameters(&shapes.inputs);
             check_names(placed, &specs)?;
+            let adapter_specs = placed.adapter_specs(&specs)?;
             if specs.is_empty() || placed.is_tied() {
                 assigned.push(None);
+                adapters.push(Vec::new());
                 continue;
             }
             let existing = placed.store.filter(|store| fits(&self.registry.stores[*store], &specs));
@@ -123,6 +127,20 @@ impl Network {
                     Some(made.map_err(|error| at_layer(placed, error))?)
                 }
             });
+            let mut own = Vec::with_capacity(adapter_specs.len());
+            for (adapter, specs) in placed.adapters.iter().zip(adapter_specs) {
+                own.push(stores.len());
+                let existing = adapter.store.filter(|store| fits(&self.registry.stores[*store], &specs));
+                kept.push(existing);
+                stores.push(match existing {
+                    Some(_) => None,
+                    None => {
+                        let made = self.adapter_store(placed, adapter, &specs, beginning(placed, &specs));
+                        Some(made.map_err(|error| at_layer(placed, error))?)
+                    }
+                });
+            }
+            adapters.push(own);
         }
         let states = self.fresh_states(&shapes)?;
         let ties = self.ties(&shapes, &assigned)?;
@@ -147,10 +165,13 @@ impl Network {
         self.registry.place_on(self.device.mirror());
         self.registry.states.clear();
         let layers = self.cells.iter_mut().flatten();
-        for (number, (((placed, shapes), store), states)) in
-            layers.zip(shapes).zip(assigned).zip(states).enumerate()
+        for (number, ((((placed, shapes), store), own), states)) in
+            layers.zip(shapes).zip(assigned).zip(adapters).zip(states).enumerate()
         {
             placed.store = store.or(ties[number]);
+            for (adapter, store) in placed.adapters.iter_mut().zip(own) {
+                (adapter.store, adapter.brought) = (Some(store), None);
+            }
             let first = self.registry.states.len();
             self.registry.states.extend(states);
             placed.states = first..self.registry.states.len();
@@ -405,6 +426,28 @@ impl Network {
         Ok(store)
     }
 
+    /// The store of an adapter that has none yet: what a copy brings, or drawn.
+    fn adapter_store(
+        &self,
+        placed: &PlacedLayer,
+        adapter: &PlacedAdapter,
+        specs: &[ParameterSpec],
+        beginning: Beginning,
+    ) -> Result<WeightStore> {
+        if let Some(store) = adapter.brought.as_ref().filter(|store| fits(store, specs)) {
+            return Ok(store.clone());
+        }
+        if beginning == Beginning::Outlined {
+            let store = WeightStore::without_master(self.precision, &layouts_of(specs))?;
+            let choices = vec![None; specs.len()];
+            return store.outlined(&choices);
+        }
+        // Adapters of other names in one layer begin with other numbers.
+        let letters = adapter.settings.name.bytes().map(u32::from);
+        let path = letters.fold(path_within(placed.path.hash32(), u32::MAX), path_within);
+        self.initial_store(path, specs, beginning != Beginning::Zeros)
+    }
+
     /// Tells every store what its random draws are keyed by.
     pub(crate) fn key_draws(&mut self) {
         for placed in self.cells.iter().flatten().filter(|placed| !placed.is_tied()) {
@@ -454,7 +497,12 @@ impl Network {
                     .get(number)
                     .is_some_and(|store| inputs.is_empty() || fits(store, &placed.layer.parameters(&inputs))),
             };
-            stored && placed.states.end <= registry.states.len() && placed.states.start <= placed.states.end
+            let has_adapters = inputs.is_empty()
+                || placed.has_whole_adapters(&registry.stores, &placed.layer.parameters(&inputs));
+            stored
+                && has_adapters
+                && placed.states.end <= registry.states.len()
+                && placed.states.start <= placed.states.end
         }) && registry.stores.len() >= registry.layer_stores
     }
 }

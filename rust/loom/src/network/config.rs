@@ -1,6 +1,9 @@
 //! A network as plain data: to JSON and back.
 
-use super::{Chosen, Coordinates, LayerNumerics, Link, NamedInput, NamedOutput, Network, Numerics, at_layer};
+use super::{
+    Adapter, Chosen, Coordinates, LayerNumerics, Link, NamedInput, NamedOutput, Network, Numerics,
+    PlacedAdapter, at_layer,
+};
 use crate::dtype::{Calibration, DType, Granularity, Recipe, Rounding};
 use crate::layers;
 use crate::tensor::{Precision, Shape};
@@ -67,6 +70,9 @@ pub struct LayerSettings {
     /// The parameters that no optimizer may move, though the layer is trained.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frozen: Vec<String>,
+    /// What stands beside its weights.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adapters: Vec<Adapter>,
     /// Multiplies the learning rate.
     #[serde(default = "one")]
     pub rate_factor: f64,
@@ -160,7 +166,10 @@ impl Network {
         let settings = self
             .layers()
             .filter(|placed| {
-                let usual = placed.trainable && placed.rate_factor == 1.0 && placed.frozen.is_empty();
+                let usual = placed.trainable
+                    && placed.rate_factor == 1.0
+                    && placed.frozen.is_empty()
+                    && placed.adapters.is_empty();
                 !usual || placed.numerics != LayerNumerics::default()
             })
             .map(|placed| {
@@ -172,6 +181,7 @@ impl Network {
                     at: [path[0], path[1], path[2], path[3]],
                     trainable: placed.trainable,
                     frozen: placed.frozen.clone(),
+                    adapters: placed.adapters().cloned().collect(),
                     rate_factor: placed.rate_factor,
                     dtype: dtype.map(|_| whole.dtype),
                     granularity: whole.granularity,
@@ -233,6 +243,16 @@ impl Network {
             network.set_rate_factor(cell, layer, settings.rate_factor)?;
             let placed = network.layer_mut(cell, layer)?;
             placed.frozen = settings.frozen.clone();
+            for (number, adapter) in settings.adapters.iter().enumerate() {
+                let twice = settings.adapters[..number].iter().any(|known| known.name == adapter.name);
+                let error = format!("two adapters of the layer are called \"{}\"", adapter.name);
+                let checked = if twice { Err(Error::Value(error)) } else { adapter.validate() };
+                checked.map_err(|error| at_layer(placed, error))?;
+            }
+            if placed.is_tied() && !settings.adapters.is_empty() {
+                placed.check_owns("put an adapter")?;
+            }
+            placed.adapters = settings.adapters.iter().cloned().map(PlacedAdapter::new).collect();
             let LayerSettings { granularity, calibration, rounding, activations, .. } = *settings;
             let dtype = settings.dtype.unwrap_or(config.precision.dtype());
             let whole = ParameterSettings { dtype, granularity, calibration, rounding, activations };

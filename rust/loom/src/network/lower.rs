@@ -2,10 +2,11 @@
 
 use super::Network;
 use super::link::{Combine, Link};
-use super::mode::Mode;
+use super::mode::{Ending, Mode};
 use super::placed::{PlacedLayer, at_layer};
 use super::ports::row_of;
 use crate::layers::{BoundParameter, BoundState, Context, Forward, Steps, Want};
+use crate::ops::{Choose, Recall, Slice};
 use crate::program::{Builder, Kind, ParameterRef, Phase, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result};
@@ -56,6 +57,39 @@ pub struct Lowered {
 /// Who looks at the gradient of each layer's output, by the layer's number, while gradients are lowered.
 pub(crate) type Observe<'a> = &'a mut dyn FnMut(&mut Builder, usize, Value);
 
+/// The last step of a sequence, as a sequence of one.
+fn last_step(b: &mut Builder, value: Value) -> Value {
+    let shape = b.shape(value).clone();
+    let Some((steps, rest)) = shape.split_first().filter(|(steps, _)| **steps > 1) else { return value };
+    let length = rest.iter().product();
+    let slice =
+        Slice { outer: 1, total: steps * length, start: (steps - 1) * length, length, guarded: false };
+    let extents: Vec<usize> = [1].into_iter().chain(rest.iter().copied()).collect();
+    b.apply(slice, &[value], "last", Shape::new(extents))
+}
+
+impl Network {
+    /// Where a session's call brings several steps of which the output of the last is all that is wanted: the
+    /// number of the first layer that it needs no other step for, as it is for all layers from there on; that of
+    /// layers where it is none.
+    fn first_by_itself(&self, mode: Mode) -> Option<usize> {
+        mode.session.filter(|session| session.ending != Ending::All && session.steps > 1)?;
+        let layers: Vec<&PlacedLayer> = self.layers().collect();
+        let flows = self.links.is_empty() && self.outputs.is_empty();
+        let carries = self.carried_specs(mode);
+        let mut first = layers.len();
+        while let Some(before) = first.checked_sub(1).filter(|_| flows) {
+            let layer = &layers[before].layer;
+            let alone = layer.is_stepwise() && layer.steps() == Steps::Kept && !layer.takes_context();
+            if !alone || carries.iter().any(|(carrying, _)| *carrying == before) {
+                break;
+            }
+            first = before;
+        }
+        Some(first)
+    }
+}
+
 /// What is wanted of a backward pass.
 #[derive(Default)]
 pub(crate) struct Backward<'a> {
@@ -77,19 +111,33 @@ impl Lowered {
         b.set_phase(Phase::Forward);
         b.looks_inside = mode.looks_inside;
         b.keeps_input_gradients = mode.keeps_input_gradients;
-        let input = b.input("input", shape_of_input(network, mode)?, Kind::Real);
-        b.ports.input = Some(input);
+        let mut carried = network.carried_specs(mode).into_iter().enumerate().peekable();
+        // What a session chooses by itself is carried behind what layers carry.
+        let chosen = carried.len().checked_sub(1).filter(|_| network.chooses(mode));
+        let chosen = chosen.zip(mode.session).map(|(number, session)| (number, session.capacity));
+        let ending = mode.session.map_or(Ending::All, |session| session.ending);
+        let input = match (ending, chosen) {
+            (Ending::Chain, Some((number, capacity))) => {
+                let chosen = b.carried("chosen", Shape::from(capacity + 1), number);
+                b.apply(Recall { capacity }, &[chosen], "input", Shape::from(1))
+            }
+            _ => {
+                let input = b.input("input", shape_of_input(network, mode)?, Kind::Real);
+                b.ports.input = Some(input);
+                input
+            }
+        };
         let mut value = input;
         // Which steps are real, for as long as there are steps.
         let mut mask = None;
-        if network.has_lengths() && mode.session.is_none() {
+        if network.row_prefix() > 0 && mode.session.is_none() {
             let (sequence, real) = network.lower_lengths(b, input);
             (value, mask) = (sequence, Some(real));
         }
         let mut lowered =
             Self { input, output: input, outputs: Vec::new(), layers: Vec::new(), cells: Vec::new() };
         let mut outputs: Vec<Value> = Vec::with_capacity(network.cells.len());
-        let mut carried = network.carried_specs(mode).into_iter().enumerate().peekable();
+        let by_itself = network.first_by_itself(mode);
         for (number, cell) in network.cells.iter().enumerate() {
             let mut arrivals = Vec::new();
             let mut context = None;
@@ -113,6 +161,9 @@ impl Lowered {
                 let mut own = Vec::new();
                 while let Some((number, (_, spec))) = carried.next_if(|(_, (layer, _))| *layer == index) {
                     own.push(BoundState { name: spec.name, number, shape: spec.shape });
+                }
+                if by_itself == Some(index) {
+                    value = last_step(b, value);
                 }
                 let layer_context = Context { carried: own, mask, ..network.context(placed, mode) };
                 let mut inputs = vec![value];
@@ -139,6 +190,15 @@ impl Lowered {
                 context,
                 layers: first..lowered.layers.len(),
             });
+        }
+        if by_itself == Some(lowered.layers.len()) {
+            value = last_step(b, value);
+        }
+        if let (Ending::Choice | Ending::Chain, Some((number, capacity))) = (ending, chosen) {
+            let time = mode.session.map_or(1, |session| session.steps);
+            let classes = b.shape(value).len();
+            let chosen = b.carried("chosen", Shape::from(capacity + 1), number);
+            b.effect(Choose { time, classes, capacity }, &[value], &[chosen]);
         }
         for output in &network.outputs {
             lowered.outputs.push(outputs[network.cell_index(output.cell)?]);
@@ -238,9 +298,9 @@ impl Lowered {
             }
             match number.checked_sub(1) {
                 Some(before) => contributions[before].push(gradient),
-                None if network.has_lengths() => {
+                None if network.row_prefix() > 0 => {
                     let total = network.row_shape().len();
-                    input_gradient = Some(row_of(b, &[(1..total, gradient)], total));
+                    input_gradient = Some(row_of(b, &[(network.row_prefix()..total, gradient)], total));
                 }
                 None => input_gradient = Some(gradient),
             }
@@ -270,6 +330,8 @@ fn shape_of_input(network: &Network, mode: Mode) -> Result<Shape> {
 
 impl Network {
     pub(crate) fn context(&self, placed: &PlacedLayer, mode: Mode) -> Context {
+        let trained =
+            placed.store.is_some_and(|store| self.trained_stores().any(|(other, _)| other == store));
         let parameters = match placed.store {
             None => Vec::new(),
             Some(store) => self.registry.stores[store]
@@ -285,6 +347,7 @@ impl Network {
                     quantized: !mode.training
                         && !placed.is_tied()
                         && placed.numerics.of(info).numerics.activations.is_some(),
+                    trained,
                 })
                 .collect(),
         };
@@ -298,6 +361,7 @@ impl Network {
             keeps: mode.training || mode.keeps,
             session: mode.session.is_some(),
             parameters,
+            adapters: self.bound_adapters(placed),
             states: states.collect(),
             ..Context::default()
         }
@@ -305,13 +369,14 @@ impl Network {
 
     /// Whether an optimizer moves what a layer computes from.
     pub(crate) fn is_trained(&self, placed: &PlacedLayer) -> bool {
-        let Some(store) = placed.store.filter(|_| placed.trainable) else { return false };
-        self.trained_stores().any(|(trained, _)| trained == store)
+        let own = placed.store.filter(|_| placed.trainable);
+        let own = own.is_some_and(|store| self.trained_stores().any(|(trained, _)| trained == store));
+        own || placed.trained_stores().next().is_some()
     }
 
     /// The stores that an optimizer moves, with the layers that own them, in order.
     pub(crate) fn trained_stores(&self) -> impl Iterator<Item = (usize, &PlacedLayer)> {
-        self.owners().filter(|placed| placed.trainable).filter_map(|placed| Some((placed.store?, placed)))
+        self.layers().flat_map(|placed| placed.trained_stores().map(move |store| (store, placed)))
     }
 
     /// The layers without those that use another one's parameters, in order.

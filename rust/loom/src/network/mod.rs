@@ -3,6 +3,8 @@
 //! Data enters cell (0, 0, 0) and flows depth, then row, then column, then layer;
 //! backwards each runs from high to low. An empty cell hands its input on.
 
+mod adapter;
+mod adapters;
 mod build;
 mod calibrate;
 mod config;
@@ -40,6 +42,8 @@ mod variable;
 mod watch;
 
 pub use crate::state::{Carried, Registry};
+pub use adapter::Adapter;
+pub(crate) use adapter::PlacedAdapter;
 pub(crate) use build::Beginning;
 pub use config::{CellConfig, LayerSettings, NetworkConfig};
 pub(crate) use feedback::{FeedbackKind, FeedbackMap, FeedbackMaps};
@@ -50,7 +54,7 @@ pub use looking::InnerLayerInfo;
 pub use lower::Lowered;
 pub(crate) use lower::{Backward, Observe, no_context};
 pub use measures::{LayerMeasures, MeasureHistory, Measures};
-pub use mode::{LayerValue, Mode, SessionExtent};
+pub use mode::{Ending, LayerValue, Mode, SessionExtent};
 pub use morph::Morph;
 pub use named::{NamedInput, NamedOutput};
 pub use numerics::Numerics;

@@ -28,6 +28,21 @@ pub struct SessionExtent {
     pub steps: usize,
     /// The most steps there will be in all.
     pub capacity: usize,
+    /// What of its outputs is wanted.
+    pub ending: Ending,
+}
+
+/// What of the outputs of a session's call is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// Those of all steps.
+    All,
+    /// That of the last step.
+    Last,
+    /// The place of the largest of the last step's, which is kept as the next step.
+    Choice,
+    /// Likewise, of a call that brings the one step that the call before has chosen.
+    Chain,
 }
 
 /// Which of a layer's values to look at.

@@ -29,13 +29,9 @@ impl Network {
     /// [`Error::Index`] for a layer that is not there.
     pub fn parameter_names(&self, cell: Coordinates, layer: usize) -> Result<Vec<String>> {
         let placed = self.layer(cell, layer)?;
-        Ok(match placed.store {
-            // Those of another layer are named there.
-            Some(store) if !placed.is_tied() => {
-                self.registry.stores[store].parameters().iter().map(|info| info.name.to_string()).collect()
-            }
-            _ => Vec::new(),
-        })
+        // Those of another layer are named there.
+        let names = placed.all_stores().flat_map(|store| self.registry.stores[store].parameters());
+        Ok(names.map(|info| info.name.to_string()).collect())
     }
 
     /// Store and index of a parameter.
@@ -46,15 +42,21 @@ impl Network {
         name: &str,
     ) -> Result<(usize, usize)> {
         let placed = self.layer(cell, layer)?;
-        let store = placed.store.ok_or_else(|| {
-            at_layer(placed, Error::Value(format!("the layer has no parameters, so none named \"{name}\"")))
-        })?;
-        let parameters = self.registry.stores[store].parameters();
-        let index = parameters.iter().position(|info| info.name == name).ok_or_else(|| {
-            let names: Vec<&str> = parameters.iter().map(|info| &*info.name).collect();
-            at_layer(placed, error::unknown("parameter", name, names.iter().copied()))
-        })?;
-        Ok((store, index))
+        let stores: Vec<usize> = placed.store.into_iter().chain(placed.adapter_stores()).collect();
+        let named = |store: usize| self.registry.stores[store].parameters().iter();
+        let found = stores
+            .iter()
+            .find_map(|store| named(*store).position(|info| info.name == name).map(|index| (*store, index)));
+        found.ok_or_else(|| match stores.is_empty() {
+            true => at_layer(
+                placed,
+                Error::Value(format!("the layer has no parameters, so none named \"{name}\"")),
+            ),
+            false => {
+                let names = stores.iter().flat_map(|store| named(*store)).map(|info| &*info.name);
+                at_layer(placed, error::unknown("parameter", name, names))
+            }
+        })
     }
 
     /// A parameter's master in the outside layout, such as (units, features) for a dense weight.

@@ -1,5 +1,6 @@
 //! Layers in their places.
 
+use super::adapter::PlacedAdapter;
 use super::numerics::LayerNumerics;
 use super::shapes::LayerShapes;
 use crate::layers::Layer;
@@ -39,6 +40,8 @@ pub struct PlacedLayer {
     pub(crate) frozen: Vec<String>,
     /// Multiplies the learning rate.
     pub(crate) rate_factor: f64,
+    /// What stands beside its weights.
+    pub(crate) adapters: Vec<PlacedAdapter>,
     /// The numeric types it computes from.
     pub(crate) numerics: LayerNumerics,
     /// What it has been given to read while ranges were measured.
@@ -142,6 +145,7 @@ impl PlacedLayer {
             path,
             trainable: true,
             frozen: Vec::new(),
+            adapters: Vec::new(),
             rate_factor: 1.0,
             numerics: LayerNumerics::default(),
             range: None,

@@ -125,11 +125,12 @@ impl Network {
     /// Where whole numbers lie in a row of the input, and what they must be below.
     pub(crate) fn index_ranges(&self) -> Vec<IndexRange<'_>> {
         if self.inputs.is_empty() {
-            let lengths = usize::from(self.has_lengths());
-            let elements = lengths..lengths + self.input_shape.len();
+            let before = self.row_prefix();
+            let elements = before..before + self.input_shape.len();
             let whole = self.index_limit().map(|limit| IndexRange { name: None, range: elements, limit });
             let limit = self.input_shape.first().map_or(1, |steps| steps + 1);
-            let length = (lengths > 0).then_some(IndexRange { name: Some("length"), range: 0..1, limit });
+            let name = Some(if self.is_packed_in_rows() { "number of a sequence" } else { "length" });
+            let length = (before > 0).then_some(IndexRange { name, range: 0..before, limit });
             return length.into_iter().chain(whole).collect();
         }
         let places = self.input_places();

@@ -2,7 +2,7 @@
 
 use super::predict::check_rows;
 use super::programs::ProgramKey;
-use super::{Mode, Network, SessionExtent};
+use super::{Ending, Mode, Network, SessionExtent};
 use crate::ops::StepValues;
 use crate::precision::in_precision;
 use crate::program::{Access, Phase, Run};
@@ -11,9 +11,15 @@ use crate::state::Carried;
 use crate::tensor::{Shape, Tensor, TensorView};
 use crate::{Error, Result, extents};
 
-/// The most steps that go through the network at once; longer inputs are cut. Powers of two, so
-/// that any length is made of few programs.
+/// The most steps that go through the network at once on a CPU, whose caches hold what so many make; longer inputs
+/// are cut. Powers of two, so that any length is made of few programs.
 const MOST_STEPS: usize = 64;
+/// The same on a GPU, which more of them keep busy.
+const MOST_STEPS_ON_GPUS: usize = 512;
+/// Steps that a session goes on by itself in one frame, where one of them may be the last.
+const STEPS_OF_A_FRAME: usize = 8;
+/// The most numbers of an output of all steps, where those decide.
+const MOST_OUTPUTS: usize = 1 << 22;
 
 /// Inference over sequences that arrive piece by piece: attention keeps the keys and values it has
 /// seen, recurrent layers their state.
@@ -30,8 +36,29 @@ pub struct Session {
     device: crate::Device,
     /// Whether there is an output for every step.
     sequences: bool,
-    /// A run for each number of steps that has been needed.
-    runs: Vec<(usize, Run)>,
+    /// Whether each step has a part of its own in what is carried.
+    by_place: bool,
+    /// What was chosen last and for which place, as long as nothing else has been brought.
+    newest: Option<(usize, Vec<usize>)>,
+    /// A run for each part of an input that has been needed.
+    runs: Vec<(Part, Run)>,
+}
+
+/// What goes through the network at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    steps: usize,
+    ending: Ending,
+}
+
+impl Part {
+    const ONE: Self = Self { steps: 1, ending: Ending::All };
+}
+
+/// How many of the steps that are left go through the network at once: the largest power of two that fits, so that a
+/// prompt of any length needs few programs.
+fn part_of(left: usize, most: usize) -> usize {
+    (1 << left.ilog2()).min(most)
 }
 
 impl Network {
@@ -54,17 +81,26 @@ impl Network {
         // Without a time axis there is one output, that of the last step.
         let steps = |cells: &[Shape]| cells.last().and_then(|output| output.first().copied());
         let sequences = steps(&one) == Some(1) && steps(&two) == Some(2);
-        let extent = SessionExtent { steps: 1, capacity };
+        let extent = SessionExtent { steps: 1, capacity, ending: Ending::All };
         let mode = Mode { session: Some(extent), ..Mode::default() };
-        let carried = Carried::new(
-            self.carried_places(mode),
-            rows,
-            self.precision,
-            self.device.accelerator().as_ref(),
-        )?;
+        let places = self.carried_places(mode);
+        let by_place = places.iter().all(|place| place.spec.by_place);
+        let carried = Carried::new(places, rows, self.precision, self.device.accelerator().as_ref())?;
         let device = self.device.clone();
         let epoch = self.registry.epoch();
-        Ok(Session { rows, capacity, position: 0, carried, epoch, device, sequences, runs: Vec::new() })
+        let runs = Vec::new();
+        Ok(Session {
+            rows,
+            capacity,
+            position: 0,
+            carried,
+            epoch,
+            device,
+            sequences,
+            by_place,
+            newest: None,
+            runs,
+        })
     }
 }
 
@@ -91,8 +127,33 @@ impl Session {
         }
         self.carried.reset()?;
         self.position = 0;
+        self.newest = None;
         self.epoch = network.registry.epoch();
         self.runs.clear();
+        Ok(())
+    }
+
+    /// Goes back to where only the first `position` steps had been seen.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for more steps than were seen, [`Error::State`] where a layer's state is that of the newest
+    /// step alone.
+    pub fn rewind(&mut self, position: usize) -> Result<()> {
+        if position > self.position {
+            return Err(Error::Value(format!(
+                "a session that has seen {} steps cannot go back to {position}",
+                self.position
+            )));
+        }
+        if position < self.position && !self.by_place {
+            return Err(Error::State(
+                "a recurrent layer keeps the state of the newest step alone, so the session cannot go back; reset it \
+                 and bring the first steps again"
+                    .into(),
+            ));
+        }
+        // What lies behind is overwritten before it is looked at.
+        self.position = position;
         Ok(())
     }
 
@@ -102,7 +163,47 @@ impl Session {
     /// [`Error::Shape`] for input that does not fit, [`Error::State`] past the session's capacity or
     /// after the network has changed, [`Error::Value`] and [`Error::NonFinite`] for bad input.
     pub fn advance(&mut self, network: &Network, input: TensorView<'_>) -> Result<Tensor> {
-        in_precision!(network.precision, T => self.advance_in::<T>(network, input))
+        in_precision!(network.precision, T => self.advance_in::<T>(network, input, false))
+    }
+
+    /// The output for the last of the next steps, (rows, 1, ...): what [`advance`](Self::advance) would end with,
+    /// without the work that only the outputs of the others take.
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance).
+    pub fn advance_to_last(&mut self, network: &Network, input: TensorView<'_>) -> Result<Tensor> {
+        in_precision!(network.precision, T => self.advance_in::<T>(network, input, true))
+    }
+
+    /// Brings these steps and goes on by itself: the class of each last output that is the largest, the first of them
+    /// where several are, is the next step. Returns `count` of them for each row, or fewer where each row has come to
+    /// one of `stops`, which then is its last or the row's beyond that are of no use. The last one returned is for the
+    /// caller to bring.
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance); [`Error::State`] also for a network that does not read classes such as it makes.
+    pub fn follow(
+        &mut self,
+        network: &Network,
+        input: TensorView<'_>,
+        count: usize,
+        stops: &[usize],
+    ) -> Result<Vec<Vec<usize>>> {
+        if count == 0 {
+            return Err(Error::Value("a session goes on by one step at least".into()));
+        }
+        let flat = network.chooses(Mode { session: Some(self.extent(Part::ONE)), ..Mode::default() });
+        match (network.index_limit().filter(|_| flat && self.sequences), &network.output_shape()[..]) {
+            (Some(limit), [_, classes]) if *classes <= limit => {}
+            _ => {
+                return Err(Error::State(
+                    "a session goes on by itself where the network reads whole numbers, one a step, and makes scores \
+                     of as many classes for each"
+                        .into(),
+                ));
+            }
+        }
+        in_precision!(network.precision, T => self.follow_in::<T>(network, input, count, stops))
     }
 
     fn check(&self, network: &Network, input: &TensorView<'_>) -> Result<usize> {
@@ -138,83 +239,226 @@ impl Session {
         Ok(steps)
     }
 
-    fn advance_in<T: Real>(&mut self, network: &Network, input: TensorView<'_>) -> Result<Tensor> {
+    /// The most steps that go through the network at once.
+    fn most_steps(&self, network: &Network, last: bool) -> usize {
+        if network.device.accelerator().is_none() {
+            return MOST_STEPS;
+        }
+        let outputs = network.output_shape().iter().skip(1).product::<usize>();
+        let fitting = match last || !self.sequences {
+            true => MOST_STEPS_ON_GPUS,
+            false => MOST_OUTPUTS / (outputs * self.rows).max(1),
+        };
+        1 << fitting.clamp(MOST_STEPS, MOST_STEPS_ON_GPUS).ilog2()
+    }
+
+    fn advance_in<T: Real>(
+        &mut self,
+        network: &Network,
+        input: TensorView<'_>,
+        last: bool,
+    ) -> Result<Tensor> {
         let steps = self.check(network, &input)?;
         network.passes.note();
-        let width = input.elements().len() / self.rows / steps;
-        let mut all = extents::zeros(input.elements().len())?;
-        input.copy_to(&mut all);
+        // One output a row, of the last step or of all of them together, or one of each step.
+        let single = last || !self.sequences;
+        let all = self.elements(&input)?;
+        let most = self.most_steps(network, single);
+        let (rows, sequences) = (self.rows, self.sequences);
         let mut output: Vec<T> = Vec::new();
         let mut shape = Vec::new();
         let mut done = 0;
         while done < steps {
-            // The largest power of two that fits, so that a prompt of any length needs few programs.
-            let left = steps - done;
-            let count = (1 << left.ilog2()).min(MOST_STEPS);
-            let part = |row: usize| &all[(row * steps + done) * width..][..count * width];
-            let run = self.run(network, count)?;
-            if let Some(port) = run.program().ports().input {
-                for (row, to) in run.write::<T>(port).chunks_exact_mut(count * width).enumerate() {
-                    to.copy_from_slice(part(row));
-                }
+            let count = part_of(steps - done, most);
+            let ending = if last && sequences && count > 1 { Ending::Last } else { Ending::All };
+            let run = self.bring::<T>(network, &all, (steps, done), Part { steps: count, ending })?;
+            let first = done == 0;
+            done += count;
+            if single && done < steps {
+                continue;
             }
-            let values =
-                StepValues { seed: network.seed, position: self.position as u64, ..StepValues::default() };
-            let Some((_, run)) = self.runs.iter_mut().find(|(held, _)| *held == count) else {
-                return Err(Error::Internal("a session lost its run".into()));
-            };
-            let access = Access::Session(&network.registry, &mut self.carried);
-            run.execute(access, Phase::Forward..=Phase::Forward, &values)?;
             let Some(port) = run.program().ports().output else {
                 return Err(Error::Internal("a program lacks its output".into()));
             };
             run.fetch(&[port])?;
             let made = run.read::<T>(port);
-            let row_len = made.len() / self.rows;
-            if done == 0 {
-                shape = run.program().value(port).shape.to_vec();
-                if !self.sequences {
-                    shape.insert(0, 0);
-                }
-                output = extents::zeros(if shape[0] == 0 {
-                    made.len()
-                } else {
-                    extents::elements("the output", steps, made.len() / count)?
-                })?;
-            }
-            if shape[0] == 0 {
+            let info = run.program().value(port).shape.to_vec();
+            if single {
+                (shape, output) = (info, extents::zeros(made.len())?);
                 output.copy_from_slice(made);
-            } else {
-                let per_step = row_len / count;
-                for (row, from) in made.chunks_exact(row_len).enumerate() {
-                    output[(row * steps + done) * per_step..][..row_len].copy_from_slice(from);
-                }
+                continue;
             }
-            self.position += count;
-            done += count;
+            let per_row = made.len() / rows;
+            let per_step = per_row / count;
+            if first {
+                shape = info;
+                shape[0] = steps;
+                output = extents::zeros(extents::elements("the output", steps, per_step * rows)?)?;
+            }
+            // Those of a row lie together.
+            for (row, from) in made.chunks_exact(per_row).enumerate() {
+                output[(row * steps + done - count) * per_step..][..per_row].copy_from_slice(from);
+            }
         }
-        let mut extents = vec![self.rows];
-        if shape[0] == 0 {
-            extents.extend_from_slice(&shape[1..]);
-        } else {
-            extents.push(steps);
-            extents.extend_from_slice(&shape[1..]);
-        }
+        let extents: Vec<usize> = [rows].into_iter().chain(shape).collect();
         Tensor::new(extents, output)
     }
 
-    /// The run for this many steps at a time.
-    fn run(&mut self, network: &Network, steps: usize) -> Result<&mut Run> {
-        let place = match self.runs.iter().position(|(held, _)| *held == steps) {
+    fn follow_in<T: Real>(
+        &mut self,
+        network: &Network,
+        input: TensorView<'_>,
+        count: usize,
+        stops: &[usize],
+    ) -> Result<Vec<Vec<usize>>> {
+        let steps = self.check(network, &input)?;
+        let ahead = count.saturating_sub(1);
+        if ahead > self.capacity - self.position - steps {
+            return Err(Error::State(format!(
+                "{steps} steps after {} and {ahead} of its own are more than the session's capacity of {}; begin one \
+                 with a larger capacity",
+                self.position, self.capacity
+            )));
+        }
+        network.passes.note();
+        let all = self.elements(&input)?;
+        let most = self.most_steps(network, true);
+        let mut done = 0;
+        // What the session has chosen itself need not be brought again.
+        let known = steps == 1 && self.chose(&all);
+        while done < steps && !known {
+            let part = part_of(steps - done, most);
+            let ending = match (done + part == steps, part) {
+                (true, _) => Ending::Choice,
+                (false, 1) => Ending::All,
+                (false, _) => Ending::Last,
+            };
+            self.bring::<T>(network, &all, (steps, done), Part { steps: part, ending })?;
+            done += part;
+        }
+        // What follows the newest step was chosen, but not brought yet.
+        let first = self.position;
+        let on_device = network.device.accelerator().is_some();
+        let together = match (stops.is_empty(), on_device && self.by_place) {
+            (true, _) => count,
+            // Choices beyond a stop are forgotten.
+            (false, true) => STEPS_OF_A_FRAME,
+            (false, false) => 1,
+        };
+        let (first, mut made) = if known { (first + 1, 0) } else { (first, 1) };
+        loop {
+            if made < count && (made == 0 || together > 1) {
+                made += self.go_on(network, together.min(count - made))?;
+            }
+            let Some(chosen) = self.chosen::<T>(first..first + made)? else {
+                let message = "the scores of a session that goes on by itself hold NaN or infinity";
+                return Err(Error::NonFinite(message.into()));
+            };
+            let end =
+                |row: &Vec<usize>| row.iter().position(|step| stops.contains(step)).map(|place| place + 1);
+            let stopped = chosen.iter().map(end).collect::<Option<Vec<usize>>>();
+            let length = stopped.and_then(|ends| ends.into_iter().max());
+            if let Some(length) = length.or((made >= count).then_some(count)) {
+                // The last choice is for the caller to bring.
+                self.position = self.position.min(first + length.max(1) - 1);
+                self.newest = Some((self.position, chosen.iter().map(|row| row[length - 1]).collect()));
+                return Ok(chosen.into_iter().map(|row| row[..length].to_vec()).collect());
+            }
+            if together == 1 {
+                made += self.go_on(network, 1)?;
+            }
+        }
+    }
+
+    /// Takes so many steps by itself; returns how many.
+    fn go_on(&mut self, network: &Network, count: usize) -> Result<usize> {
+        let values: Vec<StepValues> = (0..count)
+            .map(|step| StepValues {
+                seed: network.seed,
+                position: (self.position + step) as u64,
+                ..StepValues::default()
+            })
+            .collect();
+        let part = Part { steps: 1, ending: Ending::Chain };
+        self.run(network, part)?;
+        let Some((_, run)) = self.runs.iter_mut().find(|(held, _)| *held == part) else {
+            return Err(Error::Internal("a session lost its run".into()));
+        };
+        run.follow(&network.registry, &mut self.carried, Phase::Forward..=Phase::Forward, &values)?;
+        self.position += count;
+        Ok(count)
+    }
+
+    /// Whether these steps, one of each row, are what was chosen for this place.
+    fn chose<T: Real>(&self, steps: &[T]) -> bool {
+        self.newest.as_ref().is_some_and(|(place, chosen)| {
+            let same = chosen.iter().zip(steps).all(|(chosen, step)| *chosen as f64 == step.to_f64());
+            *place == self.position && chosen.len() == steps.len() && same
+        })
+    }
+
+    /// What was chosen for these places, by row; none where scores were not finite.
+    fn chosen<T: Real>(&self, places: std::ops::Range<usize>) -> Result<Option<Vec<Vec<usize>>>> {
+        let Some(number) = self.carried.places().len().checked_sub(1) else {
+            return Err(Error::Internal("nothing was chosen".into()));
+        };
+        let content = self.carried.content(number)?;
+        let rows = content.as_slice::<T>().chunks_exact(self.capacity + 1);
+        let step = |step: &T| Some(step.to_f64()).filter(|step| *step >= 0.0).map(|step| step as usize);
+        Ok(rows.map(|row| row[places.clone()].iter().map(step).collect()).collect())
+    }
+
+    /// The elements of an input.
+    fn elements<T: Real>(&self, input: &TensorView<'_>) -> Result<Vec<T>> {
+        let mut all = extents::zeros(input.elements().len())?;
+        input.copy_to(&mut all);
+        Ok(all)
+    }
+
+    /// Brings a part of `all` the steps of this call, of which `done` have been brought; returns the run that has its
+    /// outputs.
+    fn bring<T: Real>(
+        &mut self,
+        network: &Network,
+        all: &[T],
+        (steps, done): (usize, usize),
+        part: Part,
+    ) -> Result<&mut Run> {
+        let width = all.len() / self.rows / steps;
+        let values =
+            StepValues { seed: network.seed, position: self.position as u64, ..StepValues::default() };
+        self.run(network, part)?;
+        let Some((_, run)) = self.runs.iter_mut().find(|(held, _)| *held == part) else {
+            return Err(Error::Internal("a session lost its run".into()));
+        };
+        if let Some(port) = run.program().ports().input {
+            for (row, to) in run.write::<T>(port).chunks_exact_mut(part.steps * width).enumerate() {
+                to.copy_from_slice(&all[(row * steps + done) * width..][..part.steps * width]);
+            }
+        }
+        let access = Access::Session(&network.registry, &mut self.carried);
+        run.execute(access, Phase::Forward..=Phase::Forward, &values)?;
+        self.position += part.steps;
+        self.newest = None;
+        Ok(run)
+    }
+
+    fn extent(&self, Part { steps, ending }: Part) -> SessionExtent {
+        SessionExtent { steps, capacity: self.capacity, ending }
+    }
+
+    /// The run for so many steps at a time.
+    fn run(&mut self, network: &Network, part: Part) -> Result<&mut Run> {
+        let place = match self.runs.iter().position(|(held, _)| *held == part) {
             Some(place) => place,
             None => {
-                let session = Some(SessionExtent { steps, capacity: self.capacity });
-                let mode = Mode { session, ..Mode::default() };
+                let steps = part.steps;
+                let mode = Mode { session: Some(self.extent(part)), ..Mode::default() };
                 let key = ProgramKey::forward(mode, self.rows);
                 let mut run =
                     network.programs.lease(&key, &network.device, || network.compile_session(&key, steps))?;
                 run.rows = self.rows;
-                self.runs.push((steps, run));
+                self.runs.push((part, run));
                 self.runs.len() - 1
             }
         };

@@ -26,6 +26,8 @@ pub(crate) type ExtentsKey = [usize; MOST_AXES];
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Variable {
     pub(super) axes: Vec<usize>,
+    /// Whether rows hold several sequences, and begin with the number of each step's.
+    pub(super) packed: bool,
     /// Why rows of one call must have the same length; known once built.
     pub(super) equal: Option<String>,
 }

@@ -5,7 +5,7 @@ use super::mode::Mode;
 use super::placed::{Coordinates, at_layer, describe_path};
 use crate::program::LayerPath;
 use crate::state::{Carried, CarriedPlace, CarriedSpec};
-use crate::tensor::{Tensor, TensorView};
+use crate::tensor::{Shape, Tensor, TensorView};
 use crate::{Error, Result, error};
 
 /// Where something that a layer holds beside its parameters is: its number.
@@ -148,13 +148,30 @@ impl Network {
             let own = placed.layer.carried(&inputs, capacity);
             specs.extend(own.into_iter().filter(wanted).map(|spec| (number, spec)));
         }
+        if let Some(session) = mode.session.filter(|_| self.chooses(mode)) {
+            let spec = CarriedSpec {
+                name: "chosen".into(),
+                shape: Shape::from(session.capacity + 1),
+                initial: 0.0,
+                in_training: false,
+                by_place: true,
+            };
+            // Of no layer.
+            specs.push((usize::MAX, spec));
+        }
         specs
+    }
+
+    /// Whether sessions in this mode may go on by themselves: steps are whole numbers, one each.
+    pub(crate) fn chooses(&self, mode: Mode) -> bool {
+        mode.session.is_some() && self.index_limit().is_some() && matches!(self.input_shape[..], [_])
     }
 
     /// The same with the path of each layer, in the order of the numbers that programs know them by.
     pub(crate) fn carried_places(&self, mode: Mode) -> Vec<CarriedPlace> {
         let paths: Vec<&LayerPath> = self.layers().map(|placed| &placed.path).collect();
-        let place = |(layer, spec): (usize, _)| CarriedPlace { path: paths[layer].clone(), spec };
+        let path = |layer: usize| paths.get(layer).map(|path| (*path).clone()).unwrap_or_default();
+        let place = |(layer, spec): (usize, _)| CarriedPlace { path: path(layer), spec };
         self.carried_specs(mode).into_iter().map(place).collect()
     }
 

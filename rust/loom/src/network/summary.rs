@@ -65,16 +65,27 @@ impl Network {
                 .map(|info| info.len())
                 .sum()
         };
-        let trained = store.filter(|store| self.is_trained(placed) && !store.is_dropped());
+        let own = placed.store.filter(|own| self.trained_stores().any(|(store, _)| store == *own));
+        let trained = own.map(|own| &self.registry.stores[own]).filter(|store| !store.is_dropped());
+        let adapters: Vec<&WeightStore> =
+            placed.adapter_stores().map(|store| &self.registry.stores[store]).collect();
+        let beside =
+            |count: fn(&WeightStore) -> usize| adapters.iter().map(|store| count(store)).sum::<usize>();
+        let moved_beside: usize = placed
+            .trained_stores()
+            .filter(|store| placed.store != Some(*store))
+            .map(|store| self.registry.stores[store].parameter_count())
+            .sum();
         SummaryRow {
             at: [path[0], path[1], path[2], path[3]],
             kind: placed.layer.kind(),
             output_shape: placed.output_shape.as_deref().unwrap_or_default().to_vec(),
-            parameters: store.map_or(0, |store| store.parameter_count()),
-            trainable: trained.map_or(0, moved),
+            parameters: store.map_or(0, |store| store.parameter_count())
+                + beside(WeightStore::parameter_count),
+            trainable: trained.map_or(0, moved) + moved_beside,
             dropped: store.is_some_and(|store| store.is_dropped()),
             dtype: store.map_or("-".into(), |store| self.types_of(placed, store)),
-            bytes: store.map_or(0, |store| store.active_bytes()),
+            bytes: store.map_or(0, |store| store.active_bytes()) + beside(WeightStore::active_bytes),
         }
     }
 

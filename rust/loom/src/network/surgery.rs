@@ -78,6 +78,10 @@ impl PlacedLayer {
             );
             return Err(at_layer(held, Error::Value(error)));
         }
+        if !held.adapters.is_empty() {
+            let error = "it has adapters, which only a whole layer takes along; merge or remove them first";
+            return Err(at_layer(held, Error::State(error.into())));
+        }
         self.rate_factor = held.rate_factor;
         let Some(store) = &piece.copy.store else { return Ok(()) };
         if store.is_dropped() {
@@ -171,6 +175,10 @@ impl Network {
             (Err(error), _) => return Err(error),
         }
         let registry = &self.registry;
+        let mut alone = alone;
+        for adapter in &mut alone.adapters {
+            adapter.brought = adapter.store.take().map(|store| registry.stores[store].clone());
+        }
         let carried = registry.begun().map(|carried| carried.of_layer(&placed.path)).transpose()?;
         Ok(LayerCopy {
             placed: alone,

@@ -40,7 +40,7 @@ impl Network {
         if !self.inputs.is_empty() && !axes.is_empty() {
             return Err(Error::Value("named inputs have fixed extents".into()));
         }
-        self.variable = Variable { axes: sorted, equal: None };
+        self.variable = Variable { axes: sorted, ..Variable::default() };
         self.rearranged();
         Ok(())
     }
@@ -84,9 +84,26 @@ impl Network {
         )))
     }
 
-    /// Extents of a row of the input as calls take it: with its length before it, if it has one.
+    /// How many numbers stand before the input in a row: none, its length, or the numbers of the sequences that its
+    /// steps are of.
+    pub(crate) fn row_prefix(&self) -> usize {
+        match self.variable.packed {
+            true => self.input_shape.first().copied().unwrap_or(0),
+            false => usize::from(self.has_lengths()),
+        }
+    }
+
+    /// Whether rows hold several sequences each; see [`resize`](Self::resize).
+    pub(crate) fn is_packed_in_rows(&self) -> bool {
+        self.variable.packed
+    }
+
+    /// Extents of a row of the input as calls take it: with what stands before it, if anything does.
     pub fn row_shape(&self) -> Shape {
-        if self.has_lengths() { Shape::from(1 + self.input_shape.len()) } else { self.input_shape.clone() }
+        match self.row_prefix() {
+            0 => self.input_shape.clone(),
+            prefix => Shape::from(prefix + self.input_shape.len()),
+        }
     }
 
     /// The extents as a config tells them.
@@ -129,6 +146,67 @@ impl Network {
         let found = self.infer_shapes(extents.clone())?;
         self.check_parameters_fit(&found)?;
         self.take_shapes(extents, found);
+        Ok(())
+    }
+
+    /// Gives the input other extents for good, where no parameter depends on them: sequences of another length.
+    ///
+    /// With `packed`, rows hold several sequences, one behind the other, and begin with a number for each step:
+    /// that of its sequence, from 1 on, or 0 for padding. Attention sees steps of its own sequence alone.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] naming a layer that cannot take them, [`Error::Value`] for a network with named inputs or
+    /// with axes of no fixed extent, and, where rows are packed, naming a layer in which sequences would mix. The
+    /// network is then as before.
+    pub fn resize(&mut self, extents: impl Into<Shape>, packed: bool) -> Result<()> {
+        let extents = extents.into();
+        self.check_fixed("resize")?;
+        self.check_single("resize")?;
+        self.build()?;
+        extents::check("the input", &extents)?;
+        if extents == self.input_shape && packed == self.variable.packed {
+            return Ok(());
+        }
+        if packed {
+            self.check_keeps_sequences_apart()?;
+        }
+        if extents.is_empty() || extents.rank() != self.input_shape.rank() {
+            return Err(Error::Shape(format!(
+                "the input has extents {}, which cannot become {extents}",
+                self.input_shape
+            )));
+        }
+        let found = self.infer_shapes(extents.clone())?;
+        self.check_parameters_fit(&found)?;
+        for (placed, shapes) in self.layers().zip(&found.layers) {
+            let specs = placed.layer.states(&shapes.inputs);
+            let held = self.registry.kept(placed.states.clone())?;
+            if !(held.len() == specs.len() && held.iter().zip(&specs).all(|(held, spec)| held.spec == *spec))
+            {
+                return Err(at_layer(placed, Error::Shape("what it keeps is for other extents".into())));
+            }
+        }
+        self.take_shapes(extents, found);
+        self.variable.packed = packed;
+        self.invalidate();
+        Ok(())
+    }
+
+    /// Refuses layers and links that would carry something from one sequence of a row to the next.
+    fn check_keeps_sequences_apart(&self) -> Result<()> {
+        if let Some(link) = self.links.first() {
+            let error = format!("{link:?}: sequences of one row are not kept apart through links");
+            return Err(Error::Value(error));
+        }
+        for placed in self.layers() {
+            if let Some(kind) = mixing(&placed.layer.config()) {
+                let error = format!(
+                    "{kind} would take a sequence for the beginning of the next one of its row, or count its \
+                     places on; give each sequence a row of its own"
+                );
+                return Err(at_layer(placed, Error::Value(error)));
+            }
+        }
         Ok(())
     }
 
@@ -284,11 +362,59 @@ impl Network {
 
     /// Takes a row apart: the sequence, and which of its steps are real.
     pub(super) fn lower_lengths(&self, b: &mut Builder, row: Value) -> (Value, Value) {
-        let (steps, total) = (self.input_shape[0], 1 + self.input_shape.len());
+        let (steps, prefix) = (self.input_shape[0], self.row_prefix());
+        let total = prefix + self.input_shape.len();
         let part = |start, length| Slice { outer: 1, total, start, length, guarded: false };
+        if self.variable.packed {
+            let numbers = b.apply(part(0, steps), &[row], "sequences", Shape::from(steps));
+            let sequence = part(steps, total - steps);
+            return (b.apply(sequence, &[row], "sequence", self.input_shape.clone()), numbers);
+        }
         let length = b.apply(part(0, 1), &[row], "length", Shape::from(1));
         let mask = b.apply(LengthMask { steps }, &[length], "mask", Shape::from(steps));
         let sequence = b.apply(part(1, total - 1), &[row], "sequence", self.input_shape.clone());
         (sequence, mask)
+    }
+}
+
+/// Layers that work on each step by itself, or know which steps are of one sequence; those that hold others count
+/// by what they hold.
+const APART: [&str; 24] = [
+    "activation",
+    "checkpoint",
+    "dense",
+    "dropout",
+    "embedding",
+    "expr",
+    "gaussian_noise",
+    "geglu",
+    "l2_norm",
+    "layer_norm",
+    "masked_softmax",
+    "mixture_of_experts",
+    "multi_head_attention",
+    "parallel",
+    "prelu",
+    "residual",
+    "rms_norm",
+    "scale",
+    "sequential",
+    "soft_cap",
+    "softmax",
+    "swiglu",
+    "tied_head",
+    "gumbel_softmax",
+];
+
+/// The kind of a layer, or of one within it, that does not keep the sequences of a row apart.
+fn mixing(config: &serde_json::Value) -> Option<String> {
+    match config {
+        serde_json::Value::Object(entries) => {
+            let kind = entries.get("type").and_then(|kind| kind.as_str());
+            let own = kind.filter(|kind| !APART.contains(kind)).map(String::from);
+            own.or_else(|| entries.values().find_map(mixing))
+        }
+        serde_json::Value::Array(entries) => entries.iter().find_map(mixing),
+        _ => None,
     }
 }

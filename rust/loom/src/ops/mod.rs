@@ -34,6 +34,7 @@ pub mod masked_softmax;
 pub mod measure;
 pub mod mix;
 pub mod nested_softmax;
+pub mod next_step;
 pub mod noise;
 pub mod normalize;
 pub mod one_hot;
@@ -63,7 +64,7 @@ pub mod update;
 pub use adaptive_max::AdaptiveMax;
 pub(crate) use args::part;
 pub use args::{Args, MAX_READS, MAX_WRITES, StepValues, View};
-pub use attention::{Attention, CacheAppend};
+pub use attention::{Attention, CacheAppend, Keep, Kept};
 pub use bias::{BiasAdd, BiasGradient};
 pub use combination::{Combination, Term};
 pub use concat::{Concat, Slice};
@@ -89,6 +90,7 @@ pub use masked_softmax::{MaskedSoftmax, TimeMask};
 pub use measure::{Collect, Judge, Measure};
 pub use mix::{Mix, MixPart, Scale};
 pub use nested_softmax::NestedSoftmax;
+pub use next_step::{Choose, Recall};
 pub use noise::GaussianNoise;
 pub use normalize::{ChannelMoments, ChannelNormalize, GainGradient, Normalize, RunningAverage};
 pub use one_hot::OneHot;
@@ -98,7 +100,7 @@ pub use pointwise::Pointwise;
 pub use pool::Pool;
 pub use positions::Positions;
 pub use prelu::Prelu;
-pub use product::Product;
+pub use product::{LeftSide, Product, Products};
 pub use product_update::ProductUpdate;
 pub use recurrent::Recurrent;
 pub use resample::{Resample, Resampling};
@@ -242,6 +244,8 @@ operations! {
     Positions: 5e-6,
     Combination: 5e-6,
     OneHot: 0.0,
+    Choose: 0.0,
+    Recall: 0.0,
     StepWeights: 1e-6,
     Route: 1e-5,
     ExpertProduct: 2e-5,

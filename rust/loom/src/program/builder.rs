@@ -25,6 +25,8 @@ pub struct Builder {
     precision: Precision,
     /// Packed weights whose products quantise the other operand.
     quantized: HashSet<Value>,
+    /// What was made of a value with a parameter that stands beside another, for who comes later.
+    beside: HashMap<(ParameterRef, Value), Value>,
     /// The values that callers will hand in and read out.
     pub ports: Ports,
     /// Where recurrent layers leave their cells' states and gradients while they lower theirs; `None`
@@ -82,6 +84,7 @@ impl Builder {
             commits_suppressed: false,
             precision,
             quantized: HashSet::new(),
+            beside: HashMap::new(),
             ports: Ports::default(),
             cells: None,
             inner_gradients: None,
@@ -171,6 +174,16 @@ impl Builder {
     /// Has forward products with this packed weight quantise their other operand to int8.
     pub fn quantize_activations(&mut self, weight: Value) {
         self.quantized.insert(weight);
+    }
+
+    /// What was [made](Self::make_beside) of a value with a parameter that stands beside another.
+    pub(crate) fn made_beside(&self, of: (ParameterRef, Value)) -> Option<Value> {
+        self.beside.get(&of).copied()
+    }
+
+    /// Keeps what was made of a value with a parameter that stands beside another.
+    pub(crate) fn make_beside(&mut self, of: (ParameterRef, Value), made: Value) {
+        self.beside.insert(of, made);
     }
 
     /// What a layer keeps beside its parameters.
@@ -461,6 +474,18 @@ impl Builder {
     /// Whether what layers keep stays as it is from here on: a pass that only looks again.
     pub fn suppress_commits(&mut self, suppressed: bool) {
         self.commits_suppressed = suppressed;
+    }
+
+    /// Lowers something a second time, of which nobody is told and by which nothing that is kept moves on.
+    ///
+    /// # Errors
+    /// Whatever lowering it says.
+    pub(crate) fn again<R>(&mut self, lower: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        let suppressed = std::mem::replace(&mut self.commits_suppressed, true);
+        let looks_inside = std::mem::take(&mut self.looks_inside);
+        let made = lower(self);
+        (self.commits_suppressed, self.looks_inside) = (suppressed, looks_inside);
+        made
     }
 
     /// Pushes an operation whose result is a contribution to a parameter's gradient.

@@ -6,7 +6,7 @@ use super::{Kind, Phase, Place, Program, Step, Value};
 use crate::ops::{StepValues, View, part};
 use crate::shader::Accelerator;
 use crate::simd::Real;
-use crate::state::{Mirror, Registry};
+use crate::state::{Carried, Mirror, Registry};
 use crate::tensor::Buffer;
 use crate::{Error, Result};
 use std::any::Any;
@@ -129,6 +129,19 @@ pub trait Frames {
         phases: RangeInclusive<Phase>,
         ticks: &[FrameTick],
     ) -> Result<()>;
+
+    /// Runs these phases once for each of these values, each over what the one before has left of what is carried.
+    ///
+    /// # Errors
+    /// As [`Engine::execute`].
+    fn follow(
+        &self,
+        run: &mut Run,
+        registry: &Registry,
+        carried: &mut Carried,
+        phases: RangeInclusive<Phase>,
+        values: &[StepValues],
+    ) -> Result<()>;
 }
 
 /// Whether both compute in the same memory.
@@ -212,6 +225,28 @@ impl Run {
         values: &StepValues,
     ) -> Result<()> {
         self.engine.clone().execute(self, access, phases, values)
+    }
+
+    /// Runs these phases once for each of these values, each over what the one before has left of what is carried;
+    /// in one frame where the engine takes several steps so.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub(crate) fn follow(
+        &mut self,
+        registry: &Registry,
+        carried: &mut Carried,
+        phases: RangeInclusive<Phase>,
+        values: &[StepValues],
+    ) -> Result<()> {
+        let engine = self.engine.clone();
+        if let Some(frames) = engine.frames() {
+            return frames.follow(self, registry, carried, phases, values);
+        }
+        for values in values {
+            engine.execute(self, Access::Session(registry, carried), phases.clone(), values)?;
+        }
+        Ok(())
     }
 
     /// Whether its values are in memory of the engine's own, to be fetched before they can be read.

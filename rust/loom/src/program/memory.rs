@@ -86,6 +86,11 @@ impl Program {
         self.read_by(step).any(|read| read.meets(region))
     }
 
+    /// Whether two values have an element in common.
+    pub(super) fn is_same_memory(&self, one: Value, other: Value) -> bool {
+        self.region(one).whole().meets(self.region(other).whole())
+    }
+
     /// Whether two steps leave the same behind whichever runs first.
     pub(super) fn commute(&self, one: &Step, other: &Step) -> bool {
         let disturbs = |one: &Step, other: &Step| {

@@ -15,6 +15,8 @@ mod plan;
 mod rewrite;
 #[cfg(test)]
 mod rewrite_tests;
+#[cfg(feature = "gpu")]
+mod together;
 
 pub use crate::state::{LayerPath, ParameterRef, Place, Value};
 pub use access::{Access, Part, PartOwner};
@@ -23,6 +25,8 @@ pub use engine::{Engine, Frames, Provider, Run, RunMemory};
 pub(crate) use engine::{is_same, resolve};
 pub use frames::{FrameStep, FrameTick, Outcome, Outcomes, Resident};
 pub use rewrite::{MOST_UPDATED_ROWS, Rewrites};
+#[cfg(feature = "gpu")]
+pub(crate) use together::{Together, units};
 
 use crate::ops::{Op, Term};
 use crate::tensor::{Precision, Shape};

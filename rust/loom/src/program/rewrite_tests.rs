@@ -351,3 +351,43 @@ fn no_rewrite_changes_what_random_steps_leave_behind() -> Result<()> {
     }
     Ok(())
 }
+
+/// Steps that a device makes together run in an order that leaves the same behind as the program's, and what such a
+/// unit does not write is looked at by nobody else.
+#[cfg(feature = "gpu")]
+#[test]
+fn steps_that_are_made_together_may_be() -> Result<()> {
+    use super::together::units;
+    let network = network(false)?;
+    let mut found = 0;
+    for seed in 0..3000 {
+        for rewrites in [Rewrites::default(), Rewrites::none()] {
+            let (program, pinned) = program(seed, &network, &rewrites);
+            let units = units(&program, (0..program.steps.len()).collect(), 1, 8);
+            let order: Vec<usize> = units.iter().flat_map(|unit| unit.members.iter().copied()).collect();
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..program.steps.len()).collect::<Vec<_>>(), "seed {seed}");
+            for (place, later) in order.iter().enumerate() {
+                for earlier in order[place + 1..].iter().filter(|earlier| *earlier < later) {
+                    let (one, other) = (&program.steps[*later], &program.steps[*earlier]);
+                    assert!(program.commute(one, other), "seed {seed}: {} and {}", one.op, other.op);
+                }
+            }
+            for unit in &units {
+                let Some((_, _, writes)) = &unit.together else { continue };
+                found += 1;
+                let members = unit.members.iter().map(|member| &program.steps[*member]);
+                for value in members.flat_map(|step| &step.writes).filter(|value| !writes.contains(value)) {
+                    assert!(!pinned.contains(value), "seed {seed}: what is pinned is left out");
+                    let outside = (0..program.steps.len()).filter(|number| !unit.members.contains(number));
+                    for number in outside {
+                        assert!(!program.looks_at(&program.steps[number], *value), "seed {seed}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(found > 500, "only {found} units of several steps");
+    Ok(())
+}

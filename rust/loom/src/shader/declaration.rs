@@ -2,7 +2,7 @@
 
 use super::operand::Operand;
 use super::recorder::{Bind, Recorder};
-use super::template::{Kernel, Template};
+use super::template::{Kernel, Template, add_line};
 use crate::{Error, Result};
 use std::fmt::Display;
 
@@ -34,13 +34,34 @@ pub struct Shader {
     label: String,
     template: Template,
     threads: usize,
-    declared: String,
-    operands: Vec<Bind>,
-    fields: String,
-    numbers: Vec<u32>,
+    operands: Vec<DeclaredOperand>,
+    numbers: Vec<DeclaredNumber>,
     /// Names that the text must use.
     names: Vec<String>,
     mistake: Option<String>,
+}
+
+/// An operand by its name and type.
+#[derive(Clone, Debug)]
+pub(super) struct DeclaredOperand {
+    pub(super) name: String,
+    pub(super) ty: String,
+    pub(super) bind: Bind,
+}
+
+/// A number that the dispatch brings along, by its name and type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DeclaredNumber {
+    pub(super) name: String,
+    pub(super) ty: &'static str,
+    pub(super) bits: u32,
+}
+
+/// What a declaration is made of: its constants and its text with all sections in place.
+pub(super) struct Declared {
+    pub(super) text: String,
+    pub(super) operands: Vec<DeclaredOperand>,
+    pub(super) numbers: Vec<DeclaredNumber>,
 }
 
 impl Shader {
@@ -50,9 +71,7 @@ impl Shader {
             label: label.into(),
             template: Template::new(text),
             threads: THREADS,
-            declared: String::new(),
             operands: Vec::new(),
-            fields: String::new(),
             numbers: Vec::new(),
             names: Vec::new(),
             mistake: None,
@@ -110,10 +129,7 @@ impl Shader {
 
     /// An operand of any type.
     pub fn bind(mut self, name: &str, ty: impl Display, bind: Bind) -> Self {
-        let access = if matches!(bind, Bind::Write(_)) { "read_write" } else { "read" };
-        let number = self.operands.len();
-        self.declared += &format!("@group(0) @binding({number}) var<storage, {access}> {name}: {ty};\n");
-        self.operands.push(bind);
+        self.operands.push(DeclaredOperand { name: name.into(), ty: ty.to_string(), bind });
         self.names.push(name.into());
         self
     }
@@ -133,9 +149,8 @@ impl Shader {
         self.field(name, "f32", (value as f32).to_bits())
     }
 
-    fn field(mut self, name: &str, ty: &str, bits: u32) -> Self {
-        self.fields += &format!("    {name}: {ty},\n");
-        self.numbers.push(bits);
+    pub(super) fn field(mut self, name: &str, ty: &'static str, bits: u32) -> Self {
+        self.numbers.push(DeclaredNumber { name: name.into(), ty, bits });
         self.names.push(format!("constants.{name}"));
         self
     }
@@ -189,8 +204,16 @@ impl Shader {
         recorder.dispatch(kernel, operands, numbers, groups)
     }
 
-    /// The kernel, with its operands and numbers in the order of their declaration.
-    pub(crate) fn finish(self) -> Result<(Kernel, Vec<Bind>, Vec<u32>)> {
+    /// The threads of a workgroup.
+    pub(super) fn thread_count(&self) -> usize {
+        self.threads
+    }
+
+    /// What it is made of.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for a mistake in the declaration.
+    pub(super) fn into_parts(self) -> Result<Declared> {
         let wrong = |what: String| Error::Internal(format!("kernel {}: {what}", self.label));
         if let Some(mistake) = self.mistake {
             return Err(wrong(mistake));
@@ -211,18 +234,36 @@ impl Shader {
                 open.lines().next().unwrap_or_default()
             )));
         }
-        let (before, entry, body) = entry_point(&text).map_err(wrong)?;
+        Ok(Declared { text: constants + &text, operands: self.operands, numbers: self.numbers })
+    }
+
+    /// The kernel, with its operands and numbers in the order of their declaration.
+    pub(crate) fn finish(self) -> Result<(Kernel, Vec<Bind>, Vec<u32>)> {
+        let (label, threads) = (self.label.clone(), self.threads);
+        let Declared { text, operands, numbers } = self.into_parts()?;
+        let (before, entry, body) =
+            entry_point(&text).map_err(|what| Error::Internal(format!("kernel {label}: {what}")))?;
+        let mut declared = String::new();
+        for (number, DeclaredOperand { name, ty, bind }) in operands.iter().enumerate() {
+            let access = if matches!(bind, Bind::Write(_)) { "read_write" } else { "read" };
+            add_line!(declared, "@group(0) @binding({number}) var<storage, {access}> {name}: {ty};");
+        }
+        let mut fields = String::new();
+        for DeclaredNumber { name, ty, .. } in &numbers {
+            add_line!(fields, "    {name}: {ty},");
+        }
         let whole = format!(
-            "{constants}const THREADS: u32 = {}u;\n{}struct Constants {{\n    step: u32,\n{}}}\n\
+            "const THREADS: u32 = {threads}u;\n{declared}struct Constants {{\n    step: u32,\n{fields}}}\n\
              var<immediate> constants: Constants;\n{before}{entry}{body}",
-            self.threads, self.declared, self.fields
         );
-        Ok((Kernel::new(self.label, &whole), self.operands, self.numbers))
+        let operands = operands.into_iter().map(|operand| operand.bind).collect();
+        let numbers = numbers.into_iter().map(|number| number.bits).collect();
+        Ok((Kernel::new(label, &whole), operands, numbers))
     }
 }
 
 /// Whether a text calls something by this name.
-fn mentions(text: &str, name: &str) -> bool {
+pub(super) fn mentions(text: &str, name: &str) -> bool {
     let goes_on = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(name).any(|(at, _)| {
         !text[..at].ends_with(|c| goes_on(c) || c == '.') && !text[at + name.len()..].starts_with(goes_on)

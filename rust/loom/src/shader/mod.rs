@@ -7,6 +7,7 @@
 //! template     WGSL text with its constants filled in
 //! declaration  a kernel with its operands and numbers, from names
 //! recorder     how an operation becomes dispatches
+//! side_by_side several kernels as one dispatch
 //! product      matrix products, as generators of WGSL
 //! ```
 
@@ -15,6 +16,7 @@ mod declaration;
 mod operand;
 pub mod product;
 mod recorder;
+mod side_by_side;
 mod template;
 
 pub use accelerator::{Accelerator, Allocation, Capabilities, HeldMemory};
@@ -24,5 +26,6 @@ pub use recorder::{
     BiasSums, Bind, BothGradients, GpuOperation, HostCall, HostWork, IMMEDIATE_BYTES, KernelCall,
     MAX_BINDINGS, Recorded, Recorder,
 };
+pub use side_by_side::Share;
 pub(crate) use template::add_line;
 pub use template::{Kernel, Template};

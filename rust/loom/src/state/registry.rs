@@ -49,6 +49,12 @@ pub trait Mirror: Any + Debug + Send {
     /// As [`current`](Self::current).
     fn current_gradient(&self, index: usize, bytes: &mut [u8]) -> Result<()>;
 
+    /// Reads all gradients back at once, where they are newer here.
+    ///
+    /// # Errors
+    /// As [`current`](Self::current).
+    fn fetch_gradients(&mut self, gradients: &mut [Buffer]) -> Result<()>;
+
     /// Reads back something kept beside the parameters, where this has the newer one.
     ///
     /// # Errors
@@ -73,6 +79,8 @@ pub struct Registry {
     pub(crate) gradients: Vec<Buffer>,
     /// The optimizer's moments of each store; saved on request.
     pub(crate) moments: Vec<Vec<Buffer>>,
+    /// The stores whose moments are here, where several processes hold them in parts; those of others are empty.
+    pub(crate) owned: Option<Vec<bool>>,
     /// What layers keep beside their parameters: saved, but neither trained nor morphed.
     pub(crate) states: Vec<State>,
     /// Where, among the states, a watched training has its own; after those of all layers.
@@ -208,9 +216,11 @@ impl Registry {
                 (slots, store.len() * element)
             })
             .collect();
+        let held = |number: usize, size: usize| if self.owns(number) { size } else { 0 };
         let fits = self.moments.len() == wanted.len()
-            && self.moments.iter().zip(&wanted).all(|(moments, (slots, size))| {
-                moments.len() == *slots && moments.iter().all(|moment| moment.len_bytes() == *size)
+            && self.moments.iter().zip(&wanted).enumerate().all(|(number, (moments, (slots, size)))| {
+                let size = held(number, *size);
+                moments.len() == *slots && moments.iter().all(|moment| moment.len_bytes() == size)
             });
         if !fits {
             self.clear_moments();
@@ -263,9 +273,15 @@ impl Registry {
         self.moments.get_mut(store).and_then(|moments| moments.get_mut(slot)).ok_or_else(lost)
     }
 
+    /// Whether a store's moments are here, and not in another process.
+    pub(crate) fn owns(&self, store: usize) -> bool {
+        self.owned.as_ref().is_none_or(|owned| owned.get(store) == Some(&true))
+    }
+
     /// Forgets all moments.
     pub(crate) fn clear_moments(&mut self) {
         self.moments.clear();
+        self.owned = None;
         self.reach.clear();
         self.forget_device_moments();
     }
@@ -289,7 +305,8 @@ impl Registry {
         self.mirror.as_mut().map(|mirror| &mut **mirror.get_mut().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn forget_device_gradients(&mut self) {
+    /// The host has changed gradients.
+    pub(crate) fn forget_device_gradients(&mut self) {
         if let Some(mirror) = self.mirror_mut() {
             mirror.forget_gradients();
         }
@@ -322,6 +339,30 @@ impl Registry {
             self.fetched.clear();
         }
         outcome
+    }
+
+    /// Brings all gradients back to the host, where the GPU's are newer.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the GPU was lost.
+    pub(crate) fn fetch_gradients(&mut self) -> Result<()> {
+        let Some(mirror) = &mut self.mirror else { return Ok(()) };
+        mirror.get_mut().unwrap_or_else(PoisonError::into_inner).fetch_gradients(&mut self.gradients)
+    }
+
+    /// What layers keep, as the newest of it is.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where it is on a GPU that was lost.
+    pub(crate) fn states_here(&mut self) -> Result<Vec<State>> {
+        (0..self.states.len()).try_for_each(|number| self.fetch_state(number))?;
+        Ok(self.states.clone())
+    }
+
+    /// Has layers keep something else.
+    pub(crate) fn set_states(&mut self, states: Vec<State>) {
+        self.states = states;
+        self.forget_device_states();
     }
 
     /// Brings one state back to the host, where the GPU's is newer.

@@ -25,4 +25,6 @@ pub struct CarriedSpec {
     pub initial: f64,
     /// Whether it is carried from batch to batch of training, too.
     pub in_training: bool,
+    /// Whether each step has a part of its own, so that a session forgets its last steps by counting them no more.
+    pub by_place: bool,
 }

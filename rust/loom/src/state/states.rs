@@ -261,6 +261,20 @@ impl Carried {
         shaped(self.shape(number), &self.contents()?[number], self.precision)
     }
 
+    /// One of them as it is stored, to look at it alone: (rows, ...).
+    ///
+    /// # Errors
+    /// As [`contents`](Self::contents).
+    pub(crate) fn content(&self, number: usize) -> Result<Buffer> {
+        let Some(place) = self.places.get(number) else {
+            return Err(crate::Error::Internal("nothing is carried under this number".into()));
+        };
+        let Some(memory) = &self.on_device else { return Ok(self.buffers[number].clone()) };
+        let mut content = Buffer::zeroed(place.spec.shape.len() * self.rows * self.precision.size())?;
+        memory.device.read_back(&memory.allocations[number], content.bytes_mut())?;
+        Ok(content)
+    }
+
     /// Replaces one of them.
     ///
     /// # Errors

@@ -128,26 +128,27 @@ pub(crate) fn lower_updates(network: &Network, b: &mut Builder, updates: &Update
         if only.is_some_and(|layers| !layers[number]) {
             continue;
         }
-        let (Some(store), true) = (placed.store, placed.trainable && !placed.is_tied()) else { continue };
-        let weights = &network.registry.stores[store];
-        weights.check_master()?;
-        b.set_layer(Some(placed.path.clone()));
-        b.set_phase(Phase::Update);
-        let update = update_of(network, updates, (number, count), placed, store);
-        lower_store_update(network, b, store, update, watching, Some(number));
-        if weights.is_packed() {
-            // Later passes of this step read the version already.
-            let is_last = repeat[0] + 1 == repeat[1];
-            check_encodes(network, placed, store, is_last)?;
-            b.set_phase(if is_last { Phase::Commit } else { Phase::Update });
-            b.effect(Encode { store }, &[], &[]);
+        for store in placed.trained_stores() {
+            let weights = &network.registry.stores[store];
+            weights.check_master().map_err(|error| at_layer(placed, error))?;
+            b.set_layer(Some(placed.path.clone()));
+            b.set_phase(Phase::Update);
+            let update = update_of(network, updates, (number, count), placed, store);
+            lower_store_update(network, b, store, update, watching, Some(number));
+            if weights.is_packed() {
+                // Later passes of this step read the version already.
+                let is_last = repeat[0] + 1 == repeat[1];
+                check_encodes(network, placed, store, is_last)?;
+                b.set_phase(if is_last { Phase::Commit } else { Phase::Update });
+                b.effect(Encode { store }, &[], &[]);
+            }
         }
     }
     b.set_layer(None);
     Ok(())
 }
 
-/// The update of a layer's own store.
+/// The update of a layer's store, or of one of its adapters'.
 fn update_of(
     network: &Network,
     updates: &Updates<'_>,
@@ -162,8 +163,10 @@ fn update_of(
         offsets: weights.parameters().iter().map(|p| p.offset).collect(),
         ..Update::new(updates.optimizer.clone(), weights.len())
     };
-    let specs = placed.layer.parameters(&placed.input_shapes());
-    update.exempt = exempt_parts(updates.optimizer, weights, &specs);
+    if placed.store == Some(store) {
+        let specs = placed.layer.parameters(&placed.input_shapes());
+        update.exempt = exempt_parts(updates.optimizer, weights, &specs);
+    }
     let frozen = weights.parameters().iter().filter(|p| placed.frozen.iter().any(|name| *name == p.name));
     update.frozen = frozen.map(|p| p.offset..p.offset + p.len()).collect();
     update
@@ -177,9 +180,9 @@ pub(super) type Moved = (usize, Update, Option<usize>);
 pub(super) fn moved_by(network: &Network, updates: &Updates<'_>) -> Vec<Moved> {
     let count = network.layers().count();
     let layers = network.layers().enumerate();
-    let trained = layers.filter_map(|(number, placed)| {
-        let store = placed.store.filter(|_| placed.trainable && !placed.is_tied())?;
-        Some((store, update_of(network, updates, (number, count), placed, store), Some(number)))
+    let trained = layers.flat_map(|(number, placed)| {
+        let update = move |store| update_of(network, updates, (number, count), placed, store);
+        placed.trained_stores().map(move |store| (store, update(store), Some(number)))
     });
     trained.collect()
 }

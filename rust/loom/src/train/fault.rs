@@ -55,7 +55,7 @@ pub(super) fn describe_store(network: &Network, store: usize) -> String {
         Some(placed) => format!("the feedback map of {}", describe_path(placed)),
         None => network
             .layers()
-            .find(|placed| placed.store == Some(store))
+            .find(|placed| placed.all_stores().any(|own| own == store))
             .map_or_else(|| "the network".into(), describe_path),
     }
 }

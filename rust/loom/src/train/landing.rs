@@ -78,7 +78,7 @@ pub(super) fn count_explosion(network: &mut Network, taken_back: bool) {
 }
 
 /// The stores whose masters a program writes, with the rules that move them.
-fn updated(program: &Program) -> impl Iterator<Item = (&Step, &Update, usize)> {
+pub(super) fn updated(program: &Program) -> impl Iterator<Item = (&Step, &Update, usize)> {
     program.steps().iter().filter_map(|step| {
         let update = match &step.op {
             Op::Update(update) => update,
@@ -98,14 +98,14 @@ pub(crate) fn repeats(program: &Program) -> bool {
 }
 
 /// Everything that an update may change, as it was.
-struct Before {
+pub(super) struct Before {
     stores: Vec<(usize, WeightStore, Vec<Buffer>)>,
     kept: StatesBefore,
 }
 
 impl Before {
     /// A copy of these stores, with what layers keep and carry.
-    fn of(registry: &mut Registry, stores: impl Iterator<Item = usize>) -> Result<Self> {
+    pub(super) fn of(registry: &mut Registry, stores: impl Iterator<Item = usize>) -> Result<Self> {
         let mut numbers: Vec<usize> = stores.collect();
         numbers.sort_unstable();
         numbers.dedup();
@@ -121,7 +121,7 @@ impl Before {
     }
 
     /// Puts everything back; where there is a `device`, what is there is stale from here on.
-    fn put_back(self, registry: &mut Registry, device: bool) {
+    pub(super) fn put_back(self, registry: &mut Registry, device: bool) {
         for (number, mut store, moments) in self.stores {
             if device {
                 store.renumber(registry.stores[number].epoch() + 1);
@@ -200,7 +200,7 @@ pub(crate) fn land_carefully(
 }
 
 /// What is not finite in a store's master and moments.
-fn odd_store(network: &Network, store: usize) -> Option<Fault> {
+pub(super) fn odd_store(network: &Network, store: usize) -> Option<Fault> {
     let weights = &network.registry.stores[store];
     let moments = network.registry.moments.get(store).map_or(&[][..], Vec::as_slice);
     let master = weights.float_bytes(None).ok()?;
@@ -220,7 +220,7 @@ fn odd_store(network: &Network, store: usize) -> Option<Fault> {
 }
 
 /// What keeps a store's versions from being made.
-fn refused_version(network: &mut Network, store: usize) -> Option<Fault> {
+pub(super) fn refused_version(network: &mut Network, store: usize) -> Option<Fault> {
     let error = network.registry.stores[store].refresh(Cpu::global().ok()?).err()?;
     let message = error.to_string();
     // What to do about a weight that is there is nothing to do about one that is not.
@@ -234,7 +234,7 @@ fn refused_version(network: &mut Network, store: usize) -> Option<Fault> {
 }
 
 /// Whether nothing that the updates of a step make can be infinite or NaN, nor beyond a packed type.
-fn is_certain<T: Real>(registry: &mut Registry, run: &Run, values: &StepValues) -> Result<bool> {
+pub(super) fn is_certain<T: Real>(registry: &mut Registry, run: &Run, values: &StepValues) -> Result<bool> {
     let program = run.program().clone();
     let moves = |step: &&Step| step.phase >= Phase::Update;
     // Updates after the first go by gradients that are not there yet.
@@ -252,6 +252,10 @@ fn is_certain<T: Real>(registry: &mut Registry, run: &Run, values: &StepValues) 
     known.resize(registry.stores.len(), None);
     let mut certain = true;
     for (step, update, store) in updated(&program) {
+        if !registry.owns(store) {
+            known[store] = None;
+            continue;
+        }
         let access = Access::Exclusive(registry);
         let (gradient, factor) = bounds_of_step::<T>(cpu, &program, (step, update), run, &access)?;
         let mut made = [0.0; 3];
@@ -299,7 +303,7 @@ fn is_certain<T: Real>(registry: &mut Registry, run: &Run, values: &StepValues) 
 }
 
 /// The bounds that were foreseen are those of what is there.
-fn note_reach(registry: &mut Registry, program: &Arc<Program>) {
+pub(super) fn note_reach(registry: &mut Registry, program: &Arc<Program>) {
     let Registry { reach, stores, .. } = registry;
     for (_, _, store) in updated(program) {
         if let Some(Some(known)) = reach.get_mut(store) {

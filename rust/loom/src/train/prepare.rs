@@ -21,6 +21,7 @@ pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resu
     if config.tween.is_some() {
         network.check_single("learning by targets")?;
         network.check_fixed("learning by targets")?;
+        network.check_no_adapters("learning by targets")?;
     }
     let element = network.precision().size();
     let rule = config.rule();
@@ -28,6 +29,13 @@ pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resu
     if let Some(tween) = &config.tween {
         let absorbed = network.absorb_loss(&config.loss.0).is_some();
         feedback::prepare(network, tween, top_layer(network, absorbed))?;
+    }
+    if resume && network.registry.owned.is_some() {
+        return Err(Error::State(
+            "each process holds a part of the optimizer's moments alone, since a training has ended early or layers \
+             have changed within it; load its newest state, or train without resume"
+                .into(),
+        ));
     }
     if resume {
         if network.came_without_state && network.optimizer_state.is_fresh() {

@@ -4,63 +4,24 @@
 //! alone, and units are added up in one fixed tree, whoever has computed them. So a training is a matter of the number
 //! of shards, and not of how many processes there are.
 
+use super::exchange::{Exchange, agree};
 use super::landing::Fate;
 use super::metrics::Truth;
+use super::split;
 use super::states::take_on_states;
 use super::step::{Ended, StepReport, left_out, step_values};
+use super::summing::{Node, Parts, cover, numbers, share, spread, sum_of};
 use super::trainer::Trainer;
 use super::{Examples, Rows};
 use crate::network::Network;
+use crate::ops::StepValues;
 use crate::precision::in_precision;
 use crate::program::{Access, Phase};
-use crate::simd::Real;
-use crate::state::State;
-use crate::tensor::{Buffer, Precision};
+use crate::simd::{Cpu, Real};
+use crate::tensor::Buffer;
 use crate::{Error, Result};
+use std::borrow::Cow;
 use std::ops::Range;
-
-/// What carries bytes between the processes of one training. Every process makes the same calls in the same order.
-pub trait Exchange {
-    /// This process's number, from 0.
-    fn rank(&self) -> usize;
-
-    /// How many there are.
-    fn ranks(&self) -> usize;
-
-    /// Hands each process a part, in the order of their numbers; returns what each has handed this one.
-    ///
-    /// # Errors
-    /// [`Error::State`] where a process has ended or does not answer.
-    fn to_each(&mut self, parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>>;
-
-    /// Hands all processes the same; returns what each has handed all.
-    ///
-    /// # Errors
-    /// As [`to_each`](Self::to_each).
-    fn to_all(&mut self, part: Vec<u8>) -> Result<Vec<Vec<u8>>>;
-}
-
-/// A single process.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Alone;
-
-impl Exchange for Alone {
-    fn rank(&self) -> usize {
-        0
-    }
-
-    fn ranks(&self) -> usize {
-        1
-    }
-
-    fn to_each(&mut self, parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
-        Ok(parts)
-    }
-
-    fn to_all(&mut self, part: Vec<u8>) -> Result<Vec<Vec<u8>>> {
-        Ok(vec![part])
-    }
-}
 
 /// What a shard has come to, its gradient aside.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,31 +38,6 @@ struct Unit<T> {
     targets: Vec<T>,
 }
 
-/// The part of `count` things that number `index` of `parts` has.
-fn share(count: usize, parts: usize, index: usize) -> Range<usize> {
-    count * index / parts..count * (index + 1) / parts
-}
-
-/// The sum of what is there, in a tree over the places alone: each half by itself, then the two.
-fn add_up<T: Real>(parts: &[Option<&[T]>], sum: &mut [T]) {
-    fn tree<T: Real>(parts: &[Option<&[T]>], at: usize) -> Option<T> {
-        match parts {
-            [] => None,
-            [one] => one.map(|values| values[at]),
-            _ => {
-                let (left, right) = parts.split_at(parts.len() / 2);
-                match (tree(left, at), tree(right, at)) {
-                    (Some(left), Some(right)) => Some(left + right),
-                    (left, right) => left.or(right),
-                }
-            }
-        }
-    }
-    for (at, sum) in sum.iter_mut().enumerate() {
-        *sum = tree(parts, at).unwrap_or(T::ZERO);
-    }
-}
-
 fn put_numbers<T: bytemuck::Pod>(bytes: &mut Vec<u8>, numbers: &[T]) {
     bytes.extend_from_slice(&(numbers.len() as u64).to_le_bytes());
     bytes.extend_from_slice(bytemuck::cast_slice(numbers));
@@ -110,8 +46,8 @@ fn put_numbers<T: bytemuck::Pod>(bytes: &mut Vec<u8>, numbers: &[T]) {
 /// Reads what [`put_numbers`] has written.
 struct Reader<'a>(&'a [u8]);
 
-impl Reader<'_> {
-    fn take(&mut self, count: usize) -> Result<&[u8]> {
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8]> {
         let broken = || Error::State("another process of the training has sent something else".into());
         let (taken, rest) = self.0.split_at_checked(count).ok_or_else(broken)?;
         self.0 = rest;
@@ -124,12 +60,12 @@ impl Reader<'_> {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    fn numbers<T: bytemuck::Pod>(&mut self) -> Result<Vec<T>> {
+    fn numbers<T: bytemuck::Pod>(&mut self) -> Result<Cow<'a, [T]>> {
         let count = self.whole()? as usize;
         let size = count
             .checked_mul(size_of::<T>())
             .ok_or_else(|| Error::State("another process of the training has sent something else".into()))?;
-        Ok(bytemuck::pod_collect_to_vec(self.take(size)?))
+        self.take(size).map(numbers)
     }
 }
 
@@ -149,28 +85,12 @@ impl<T: Real> Unit<T> {
             shard: from.whole()? as usize,
             rows: from.whole()? as usize,
             loss: f64::from_bits(from.whole()?),
-            states: from.numbers()?,
-            output: from.numbers()?,
-            labels: from.numbers()?,
-            targets: from.numbers()?,
+            states: from.numbers()?.into_owned(),
+            output: from.numbers()?.into_owned(),
+            labels: from.numbers()?.into_owned(),
+            targets: from.numbers()?.into_owned(),
         })
     }
-}
-
-/// Tells all processes whether this one could do its part, with `part` for them; fails in all where one could not.
-fn agree(exchange: &mut dyn Exchange, part: Result<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
-    let told = match &part {
-        Ok(bytes) => [&[0u8], &bytes[..]].concat(),
-        Err(error) => [&[1u8], error.to_string().as_bytes()].concat(),
-    };
-    let all = exchange.to_all(told)?;
-    part?;
-    let failed = all.iter().enumerate().find(|(_, told)| told.first() != Some(&0));
-    if let Some((rank, told)) = failed {
-        let message = String::from_utf8_lossy(told.get(1..).unwrap_or_default());
-        return Err(Error::State(format!("rank {rank} could not go on: {message}")));
-    }
-    Ok(all.into_iter().map(|mut told| told.split_off(1)).collect())
 }
 
 impl Trainer {
@@ -179,7 +99,7 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`step`](Self::step), in every process; [`Error::Value`] for more processes than shards, and for what no
-    /// shards are defined of: stateful layers, learning by targets, measures, a GPU.
+    /// shards are defined of: stateful layers, learning by targets, measures.
     pub fn step_sharded(
         &mut self,
         network: &mut Network,
@@ -196,9 +116,6 @@ impl Trainer {
         let refused = |what: &str| Err(Error::Value(format!("a training in shards {what}")));
         if shards < ranks || shards == 0 {
             return refused(&format!("takes at most one process a shard: {ranks} processes for {shards}"));
-        }
-        if !network.device().is_host() {
-            return refused("computes on processors; move the network to \"cpu\"");
         }
         if network.carries {
             return refused("cannot have stateful layers, whose sequences go on from batch to batch");
@@ -219,7 +136,16 @@ impl Trainer {
     ) -> Result<StepReport> {
         let (rank, ranks) = (exchange.rank(), exchange.ranks());
         self.check_shards(network, shards, ranks)?;
+        if exchange.splits_moments() {
+            if !network.device().is_host() {
+                return Err(Error::Value(
+                    "moments are split between processors; set split_moments=False".into(),
+                ));
+            }
+            network.split_moments(rank, ranks);
+        }
         network.passes.note_training();
+        network.keep_back();
         let mut values = step_values(&self.config, network, 0, self.total_steps);
         self.config.check_accumulation()?;
         let shard = |number: usize| &rows[share(rows.len(), shards, number)];
@@ -234,39 +160,27 @@ impl Trainer {
         values.loss_divisor = total;
         values.batch_rows = rows.len() as u64;
         self.earlier.clear();
-        let mut mine: Vec<usize> =
-            share(shards, ranks, rank).filter(|number| !shard(*number).is_empty()).collect();
-        // A process without rows computes some all the same, which nobody counts.
-        let idle = mine.is_empty();
-        if idle {
-            mine.extend((0..shards).find(|number| !shard(*number).is_empty()));
+        let commits = self.run.program().commits_states();
+        let before = commits.then(|| network.registry.states_here()).transpose()?;
+        let made = self.own_shards::<T>(
+            network,
+            examples,
+            (rows, share(shards, ranks, rank)),
+            shards,
+            values.clone(),
+        );
+        if let Some(before) = &before {
+            network.registry.set_states(before.clone());
         }
-        let before: Vec<State> = network.registry.states.clone();
-        let mut gradients: Vec<Vec<T>> = Vec::with_capacity(mine.len());
-        let mut made: Result<Vec<Unit<T>>> = mine
-            .iter()
-            .map(|number| {
-                let place = share(rows.len(), shards, *number);
-                values.row_offset = place.start as u64;
-                let unit = self.unit::<T>(network, examples, (*number, &rows[place]), &values)?;
-                let parts = network.registry.gradients.iter().flat_map(|part| part.as_slice::<T>());
-                gradients.push(parts.copied().collect());
-                network.registry.states.clone_from(&before);
-                Ok(unit)
-            })
-            .collect();
-        network.registry.states.clone_from(&before);
-        if idle {
-            made = made.map(|_| Vec::new());
-            gradients.clear();
-            mine.clear();
-        }
-        let told = made.map(|units| {
-            let mut bytes = Vec::new();
-            bytes.extend_from_slice(&(units.len() as u64).to_le_bytes());
-            units.iter().for_each(|unit| unit.put(&mut bytes));
-            bytes
-        });
+        let (mine, told) = match made {
+            Ok((mine, units)) => {
+                let mut bytes = Vec::new();
+                bytes.extend_from_slice(&(units.len() as u64).to_le_bytes());
+                units.iter().for_each(|unit| unit.put(&mut bytes));
+                (mine, Ok(bytes))
+            }
+            Err(error) => (Vec::new(), Err(error)),
+        };
         let mut units: Vec<Unit<T>> = Vec::with_capacity(shards);
         for told in agree(exchange, told)? {
             let mut from = Reader(&told);
@@ -285,16 +199,63 @@ impl Trainer {
         };
         let fate = if loss.is_finite() {
             self.count_units(&units);
-            self.sum_gradients(network, exchange, shards, (&mine, &gradients))?;
-            self.land_sum::<T>(network, &values, &mut report)?
+            self.sum_gradients(network, exchange, shards, mine)?;
+            self.land_sum::<T>(network, &values, &mut report, exchange)?
         } else {
             Fate::NonFinite
         };
-        match &fate {
-            Fate::Landed => set_mean_states(network, &units)?,
-            _ => network.registry.states = before,
+        match (&fate, before) {
+            (Fate::Landed, Some(_)) => set_mean_states(network, &units)?,
+            (_, Some(before)) => network.registry.set_states(before),
+            (_, None) => {}
         }
         self.finish(network, &values, Ended { report, fate, measures: None })
+    }
+
+    /// Computes the shards of this range: their gradients, added up as far as they can be, and what else they have come
+    /// to. Where they have no rows, another is computed all the same, which nobody counts.
+    #[expect(clippy::type_complexity, reason = "two lists, each of which is taken apart at once")]
+    fn own_shards<T: Real>(
+        &mut self,
+        network: &mut Network,
+        examples: &Examples<'_>,
+        (rows, own): (&[u32], Range<usize>),
+        shards: usize,
+        mut values: StepValues,
+    ) -> Result<(Vec<(Node, Vec<T>)>, Vec<Unit<T>>)> {
+        let cpu = Cpu::global()?;
+        let place = |shard: usize| share(rows.len(), shards, shard);
+        let idle = own.clone().all(|shard| place(shard).is_empty());
+        let before = self.run.program().commits_states().then(|| network.registry.states.clone());
+        let (mut units, mut mine) = (Vec::new(), Vec::new());
+        let mut compute = |shard: usize| {
+            let place = place(shard);
+            if place.is_empty() {
+                return Ok(None);
+            }
+            values.row_offset = place.start as u64;
+            units.push(self.unit::<T>(network, examples, (shard, &rows[place]), &values)?);
+            network.registry.fetch_gradients()?;
+            let count = network.registry.gradients.iter().map(|part| part.as_slice::<T>().len()).sum();
+            let mut gradient = Vec::with_capacity(count);
+            network
+                .registry
+                .gradients
+                .iter()
+                .for_each(|part| gradient.extend_from_slice(part.as_slice::<T>()));
+            if let Some(before) = &before {
+                network.registry.set_states(before.clone());
+            }
+            Ok(Some(gradient))
+        };
+        if idle {
+            (0..shards).find_map(|shard| compute(shard).transpose()).transpose()?;
+            return Ok((mine, Vec::new()));
+        }
+        for node in cover((0, shards), &own) {
+            mine.extend(sum_of(cpu, node, &mut compute)?.map(|sum| (node, sum)));
+        }
+        Ok((mine, units))
     }
 
     /// Computes a shard; its gradient is then the network's.
@@ -303,7 +264,7 @@ impl Trainer {
         network: &mut Network,
         examples: &Examples<'_>,
         (shard, rows): (usize, &[u32]),
-        values: &crate::ops::StepValues,
+        values: &StepValues,
     ) -> Result<Unit<T>> {
         network.registry.gradients_zeroed = true;
         self.fill::<T>(examples, Rows::At(rows))?;
@@ -311,13 +272,16 @@ impl Trainer {
             trainer.run.execute(Access::Exclusive(&mut network.registry), phases, values)
         };
         run(self, network, Phase::Forward..=Phase::Loss)?;
+        self.fetch_watched()?;
         let mut unit = Unit { shard, rows: rows.len(), loss: self.summed_loss::<T>(), ..Unit::default() };
         run(self, network, Phase::Backward..=Phase::Exchange)?;
         if let Some(fault) = take_on_states(network, &mut self.run, values)? {
             return Err(fault.error(values.step));
         }
-        unit.states =
-            network.registry.states.iter().flat_map(|state| state.content.as_slice::<T>()).copied().collect();
+        if self.run.program().commits_states() {
+            let states = network.registry.states.iter().flat_map(|state| state.content.as_slice::<T>());
+            unit.states = states.copied().collect();
+        }
         if self.metrics.is_empty() {
             return Ok(unit);
         }
@@ -359,54 +323,46 @@ impl Trainer {
         network: &mut Network,
         exchange: &mut dyn Exchange,
         shards: usize,
-        (mine, gradients): (&[usize], &[Vec<T>]),
+        mine: Vec<(Node, Vec<T>)>,
     ) -> Result<()> {
-        let ranks = exchange.ranks();
+        let cpu = Cpu::global()?;
+        let (rank, ranks) = (exchange.rank(), exchange.ranks());
         let count: usize = network.registry.gradients.iter().map(|part| part.as_slice::<T>().len()).sum();
         let for_rank = |rank: usize| {
-            let mut bytes = Vec::new();
+            let place = share(count, ranks, rank);
+            let mut bytes = Vec::with_capacity(8 + mine.len() * (24 + place.len() * size_of::<T>()));
             bytes.extend_from_slice(&(mine.len() as u64).to_le_bytes());
-            for (shard, gradient) in mine.iter().zip(gradients) {
-                bytes.extend_from_slice(&(*shard as u64).to_le_bytes());
-                put_numbers(&mut bytes, &gradient[share(count, ranks, rank)]);
+            for ((first, count), sum) in &mine {
+                for number in [*first as u64, *count as u64] {
+                    bytes.extend_from_slice(&number.to_le_bytes());
+                }
+                put_numbers(&mut bytes, &sum[place.clone()]);
             }
             bytes
         };
-        let came = exchange.to_each((0..ranks).map(for_rank).collect())?;
-        let mut held: Vec<Option<Vec<T>>> = vec![None; shards];
-        for part in &came {
-            let mut from = Reader(part);
-            for _ in 0..from.whole()? {
-                let shard = from.whole()? as usize;
-                let numbers = from.numbers()?;
-                if let Some(held) = held.get_mut(shard) {
-                    *held = Some(numbers);
+        let parts: Vec<Vec<u8>> = (0..ranks).map(for_rank).collect();
+        drop(mine);
+        let came = exchange.to_each(parts)?;
+        let add_up = || {
+            let mut held = Parts::default();
+            for part in &came {
+                let mut from = Reader(part);
+                for _ in 0..from.whole()? {
+                    let node = (from.whole()? as usize, from.whole()? as usize);
+                    held.0.push((node, from.numbers()?));
                 }
             }
-        }
-        let mut slice = vec![T::ZERO; share(count, ranks, exchange.rank()).len()];
-        let fits = held.iter().flatten().all(|part| part.len() == slice.len());
-        let parts: Vec<Option<&[T]>> = held.iter().map(Option::as_deref).collect();
-        if fits {
-            add_up(&parts, &mut slice);
-        }
-        let told = match fits {
-            true => Ok(bytemuck::cast_slice(&slice).to_vec()),
-            false => Err(Error::State("processes have networks of different sizes".into())),
+            let mut slice = vec![T::ZERO; share(count, ranks, rank).len()];
+            held.sum(cpu, shards, &mut slice)?;
+            // With room for what is told beside it.
+            let mut bytes = Vec::with_capacity(slice.len() * size_of::<T>() + 2);
+            bytes.extend_from_slice(bytemuck::cast_slice(&slice));
+            Ok(bytes)
         };
-        let whole: Vec<T> = agree(exchange, told)?
-            .iter()
-            .flat_map(|part| bytemuck::pod_collect_to_vec::<u8, T>(part))
-            .collect();
-        let mut rest = &whole[..];
-        for part in &mut network.registry.gradients {
-            let part = part.as_mut_slice::<T>();
-            let Some((own, left)) = rest.split_at_checked(part.len()) else {
-                return Err(Error::State("processes have networks of different sizes".into()));
-            };
-            part.copy_from_slice(own);
-            rest = left;
-        }
+        let told = add_up();
+        drop(came);
+        spread::<T>(&agree(exchange, told)?, &mut network.registry.gradients)?;
+        network.registry.forget_device_gradients();
         Ok(())
     }
 
@@ -414,42 +370,46 @@ impl Trainer {
     fn land_sum<T: Real>(
         &mut self,
         network: &mut Network,
-        values: &crate::ops::StepValues,
+        values: &StepValues,
         report: &mut StepReport,
+        exchange: &mut dyn Exchange,
     ) -> Result<Fate> {
         network.registry.gradients_zeroed = false;
-        let values = crate::ops::StepValues { gradients_zeroed: false, ..values.clone() };
+        let values = StepValues { gradients_zeroed: false, ..values.clone() };
         let access = Access::Exclusive(&mut network.registry);
         self.run.execute(access, Phase::Verdict..=Phase::Verdict, &values)?;
         if let Some(port) = self.run.program().ports().gradient_norm {
+            self.run.fetch(&[port])?;
             let norm = self.run.read::<T>(port)[0].to_f64();
             report.gradient_norm = Some(norm);
             if !norm.is_finite() {
                 return Ok(Fate::NonFinite);
             }
         }
-        self.settle(network, &values)
+        match network.registry.owned {
+            Some(_) => split::land(network, &mut self.run, &values, exchange),
+            None => self.settle(network, &values),
+        }
     }
 }
 
 /// Has layers keep the mean of what they would after each shard.
 fn set_mean_states<T: Real>(network: &mut Network, units: &[Unit<T>]) -> Result<()> {
-    let parts: Vec<Option<&[T]>> = units.iter().map(|unit| Some(&unit.states[..])).collect();
+    let cpu = Cpu::global()?;
     let count: usize = network.registry.states.iter().map(|state| state.content.as_slice::<T>().len()).sum();
-    if units.iter().any(|unit| unit.states.len() != count) {
-        return Err(Error::State("processes have networks of different sizes".into()));
-    }
+    // Shards without rows keep nothing, so that the tree is over those that are there.
+    let held = units.iter().enumerate().map(|(at, unit)| ((at, 1), Cow::Borrowed(&unit.states[..])));
     let mut mean = vec![T::ZERO; count];
-    add_up(&parts, &mut mean);
+    Parts(held.collect()).sum(cpu, units.len(), &mut mean)?;
     let factor = T::from_f64(1.0 / units.len() as f64);
     let mut rest = &mean[..];
-    for state in &mut network.registry.states {
-        let held = state.content.as_slice::<T>().len();
-        let (own, left) = rest.split_at(held);
+    let mut states = network.registry.states.clone();
+    for state in &mut states {
+        let (own, left) = rest.split_at(state.content.as_slice::<T>().len());
         let scaled: Vec<T> = own.iter().map(|sum| *sum * factor).collect();
         state.content = Buffer::from_slice(&scaled)?;
         rest = left;
     }
-    debug_assert!(matches!(T::PRECISION, Precision::Float32 | Precision::Float64));
+    network.registry.set_states(states);
     Ok(())
 }

@@ -279,7 +279,7 @@ def dropout(scope: Scope, x: str) -> str:
     return x
 
 
-@exports("sequential")
+@exports("sequential", "checkpoint")
 def sequential(scope: Scope, x: str) -> str:
     """A row."""
     return scope.inside(scope.handle.layers, x)

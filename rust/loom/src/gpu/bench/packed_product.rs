@@ -100,7 +100,14 @@ impl<'a> Rotation<'a> {
         let problem = self.problem(rows);
         let refused = || Error::Value(format!("{how:?} cannot make {rows} rows of {:?}", self.packing));
         for weight in &self.weights {
-            let operands = Operands { left: &left, right: weight, bias: None, saved: None, output: &output };
+            let operands = Operands {
+                left: &left,
+                right: weight,
+                bias: None,
+                saved: None,
+                residual: None,
+                output: &output,
+            };
             let cut = match how {
                 How::Chosen | How::Quantized => {
                     recorder.reads = vec![left.clone(), weight.clone()];

@@ -224,6 +224,7 @@ impl Layer for MultiHeadAttention {
             fan_out: norm.extent,
             morphable: false,
             decay_exempt: true,
+            adaptable: false,
         });
         weights.chain(gains).collect()
     }
@@ -238,6 +239,7 @@ impl Layer for MultiHeadAttention {
             shape: Shape::from([length, e.answering()]),
             initial: 0.0,
             in_training: false,
+            by_place: true,
         };
         vec![cache("keys"), cache("values")]
     }

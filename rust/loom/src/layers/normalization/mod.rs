@@ -34,6 +34,7 @@ fn affine(shape: &Shape, gain: bool, bias: bool) -> Vec<ParameterSpec> {
         fan_out: 1,
         morphable: false,
         decay_exempt: true,
+        adaptable: false,
     };
     let gain = gain.then(|| spec("weight", Initializer::Ones));
     let bias = bias.then(|| spec("bias", Initializer::Zeros));

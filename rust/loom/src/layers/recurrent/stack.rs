@@ -134,6 +134,8 @@ impl Stack {
                     fan_out: units,
                     morphable: true,
                     decay_exempt: false,
+                    // The product with the input is one before the steps; that with the state is among them.
+                    adaptable: what == "weight_ih",
                 };
                 let input = self.weight_initializer.unwrap_or(Initializer::XavierNormal);
                 let hidden = Initializer::OrthogonalBlocks { gain: 1.0, blocks };
@@ -153,6 +155,7 @@ impl Stack {
                         initializer,
                         morphable: false,
                         decay_exempt: true,
+                        adaptable: false,
                         ..hidden.clone()
                     });
                 }
@@ -166,6 +169,7 @@ impl Stack {
                     fan_out: units,
                     morphable: false,
                     decay_exempt: false,
+                    adaptable: false,
                 });
             }
         }
@@ -180,6 +184,7 @@ impl Stack {
             shape: Shape::from([self.cell.states(), self.units]),
             initial: 0.0,
             in_training: self.stateful,
+            by_place: false,
         };
         (0..layers).map(spec).collect()
     }

@@ -1,7 +1,7 @@
 //! Keeping keys and values for the calls to come.
 
 use crate::Result;
-use crate::ops::{Args, Operation};
+use crate::ops::{Args, Operation, Rotary};
 use crate::simd::Real;
 use std::fmt;
 
@@ -17,6 +17,28 @@ pub struct CacheAppend {
     pub capacity: usize,
     /// Elements of a step.
     pub features: usize,
+}
+
+/// What a call leaves for its attention and for the calls to come, each part made of one value and into one place,
+/// none of which another part reads: several steps for a device that does better to make them as one.
+#[derive(Clone, Debug)]
+pub struct Keep {
+    /// The parts.
+    pub parts: Vec<Kept>,
+}
+
+/// One value, rotated, kept in a cache, or both.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// Turns it.
+    pub rotary: Option<Rotary>,
+    /// Writes it behind what earlier calls have left.
+    pub append: Option<CacheAppend>,
+}
+
+impl Keep {
+    /// The most steps of a layer that are made as one: queries, keys and values, and where two are kept.
+    pub const MOST: usize = 4;
 }
 
 impl fmt::Display for CacheAppend {

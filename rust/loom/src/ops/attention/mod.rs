@@ -14,7 +14,7 @@ mod reference;
 mod tests;
 mod weights;
 
-pub use cache::CacheAppend;
+pub use cache::{CacheAppend, Keep, Kept};
 pub use mask::FixedMask;
 
 use super::Direction;
@@ -70,8 +70,8 @@ pub struct Attention {
     pub window: Option<usize>,
     /// Which query may see which key, by their places.
     pub fixed: Option<Arc<FixedMask>>,
-    /// Whether an operand says of each step, by 1 and 0, if it is real: what is padding is not seen and, where
-    /// queries are the same steps, sees nothing.
+    /// Whether an operand says of each step the number of the sequence that it is of, from 1 on, and 0 of padding:
+    /// what is padding is not seen and, where queries are the same steps, these see their own sequence alone.
     pub padding: bool,
     /// Whether k and v are a session's caches.
     pub cached: bool,

@@ -41,6 +41,21 @@ fn runs(rows: usize, row_bytes: usize, max_binding: usize) -> impl Iterator<Item
     (0..rows).step_by(most.max(1)).map(move |first| (first, most.min(rows - first)))
 }
 
+/// Rows of a product, and which of its inputs.
+#[derive(Clone, Copy)]
+pub(super) struct Extent {
+    rows: usize,
+    first: usize,
+    count: usize,
+}
+
+impl Extent {
+    /// All inputs, for batches of so many rows.
+    pub(super) fn whole(product: &Product, rows: usize) -> Self {
+        Self { rows: rows * product.multiplier, first: 0, count: product.inputs }
+    }
+}
+
 impl Product {
     /// Records the gradient of the weight from x and dy into `output`.
     pub(in crate::ops) fn record_weight_gradient(
@@ -58,7 +73,7 @@ impl Product {
             record(
                 recorder,
                 &problem,
-                &Operands { left: x, right: dy, bias: None, saved: None, output: &output },
+                &Operands { left: x, right: dy, bias: None, saved: None, residual: None, output: &output },
             )?;
         }
         Ok(())
@@ -106,36 +121,56 @@ impl Product {
             return Ok(false);
         };
         let Some(both) = recorder.take_bias_gradient() else { return Ok(false) };
-        let operands = Operands { left: x, right: dy, bias: None, saved: None, output: &both.gradient };
+        let operands =
+            Operands { left: x, right: dy, bias: None, saved: None, residual: None, output: &both.gradient };
         problem.record(recorder, cut, Some(sums), &operands)?;
         Ok(true)
+    }
+
+    /// The text of what is applied to the result.
+    pub(super) fn finish_text(&self) -> Option<String> {
+        self.activation.map(|a| format!("{WGSL_PRELUDE}{}", a.wgsl_value("activate")))
+    }
+
+    /// The product of a part of the inputs, of which the last brings bias and `finish`.
+    pub(super) fn forward_problem<'a>(
+        &self,
+        Extent { rows, first, count }: Extent,
+        weight: &Operand,
+        accumulate: bool,
+        finish: Finish<'a>,
+    ) -> Problem<'a> {
+        let last = first + count == self.inputs;
+        Problem {
+            rows,
+            columns: self.outputs,
+            depth: count,
+            left: Matrix { offset: first, ..Matrix::plain(self.inputs) },
+            right: Matrix::plain(self.outputs),
+            storage: Storage::of(weight.packing),
+            output: Matrix::plain(self.outputs),
+            // Sums go on from run to run.
+            accumulate: accumulate || first > 0,
+            bias: self.bias && last,
+            finish: if last { finish } else { Finish::None },
+            mixed: self.mixed,
+        }
     }
 
     fn record_forward(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let (x, weight, y) = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
         let bias = if self.bias { Some(recorder.read(2)?) } else { None };
         let rows = recorder.rows() * self.multiplier;
-        let activate = self.activation.map(|a| format!("{WGSL_PRELUDE}{}", a.wgsl_value("activate")));
+        let activate = self.finish_text();
         let finish = activate.as_deref().map_or(Finish::None, Finish::Activate);
         let row_bytes = row_bytes(&weight, self.outputs);
         for (first, count) in runs(self.inputs, row_bytes, recorder.capabilities().max_binding) {
-            // Sums go on from run to run; the last run has what follows the product.
-            let last = first + count == self.inputs;
-            let problem = Problem {
-                rows,
-                columns: self.outputs,
-                depth: count,
-                left: Matrix { offset: first, ..Matrix::plain(self.inputs) },
-                right: Matrix::plain(self.outputs),
-                storage: Storage::of(weight.packing),
-                output: Matrix::plain(self.outputs),
-                accumulate: recorder.accumulate() || first > 0,
-                bias: self.bias && last,
-                finish: if last { finish } else { Finish::None },
-                mixed: self.mixed,
-            };
+            let extent = Extent { rows, first, count };
+            let problem = self.forward_problem(extent, &weight, recorder.accumulate(), finish);
             let right = weight.slice(first * self.outputs, count * self.outputs)?;
-            let operands = Operands { left: &x, right: &right, bias: bias.as_ref(), saved: None, output: &y };
+            let bias = bias.as_ref();
+            let operands =
+                Operands { left: &x, right: &right, bias, saved: None, residual: None, output: &y };
             record(recorder, &problem, &operands)?;
         }
         Ok(())
@@ -164,7 +199,8 @@ impl Product {
             };
             let right = weight.slice(first * self.outputs, count * self.outputs)?;
             let saved = saved.as_ref();
-            let operands = Operands { left: &dy, right: &right, bias: None, saved, output: &dx };
+            let operands =
+                Operands { left: &dy, right: &right, bias: None, saved, residual: None, output: &dx };
             record(recorder, &problem, &operands)?;
         }
         Ok(())

@@ -3,11 +3,14 @@
 mod cpu;
 mod gpu;
 pub(super) mod gpu_quantized;
+mod together;
 
 pub use crate::shader::product::Operands;
 pub(super) use cpu::{with_decoded, with_right};
 pub use gpu::limits;
 pub(super) use gpu::record;
+
+pub use together::{LeftSide, Products};
 
 use super::{Direction, pointwise::Activation};
 use std::fmt;

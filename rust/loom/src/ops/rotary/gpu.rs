@@ -3,35 +3,45 @@
 use super::{PairLayout, Rotary};
 use crate::Result;
 use crate::ops::Direction;
-use crate::shader::{GpuOperation, Recorder, Shader};
+use crate::shader::{GpuOperation, Operand, Recorder, Shader, Share, THREADS};
 
 impl GpuOperation for Rotary {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let (x, y) = (recorder.read(0)?, recorder.write(0)?);
+        let put = "fn put(i: u32, value: f32) {\n    y[i] = value;\n}";
+        let (shader, groups) = self.shader(recorder, x, put)?;
+        shader.write("y", "f32", y).groups(recorder, groups)
+    }
+}
+
+impl Rotary {
+    /// The kernel that turns x, and on how many workgroups it runs; `put` is the text of
+    /// `fn put(i: u32, value: f32)`, which stores element i of the result.
+    pub(in crate::ops) fn shader(&self, recorder: &mut Recorder<'_>, x: Operand, put: &str) -> Result<Share> {
         let table = recorder.table(self.table.words())?;
         let still = self.head_dim - 2 * self.pairs;
-        let threads = y.elements / self.head_dim * (self.pairs + still);
+        let threads = x.elements / self.head_dim * (self.pairs + still);
         let [first, second] = match self.layout {
             PairLayout::Interleaved => ["2u * pair", "2u * pair + 1u"],
             PairLayout::HalfSplit => ["pair", "pair + PAIRS"],
         };
-        Shader::new("rotary", include_str!("rotary.wgsl"))
+        let shader = Shader::new("rotary", include_str!("rotary.wgsl"))
             .constant("PAIRS", self.pairs)
             .constant("STILL", still)
             .section("FIRST", first)
             .section("SECOND", second)
+            .section("PUT", put)
             .section("SIGN", if self.direction == Direction::Forward { "" } else { "-" })
             .section("POSITION", if self.positioned { "steps[constants.step].position" } else { "0u" })
             .read("x", "f32", x)
             // For each place, the cosines of all pairs, then their sines.
             .read("turns", "f32", table)
-            .write("y", "f32", y)
             .number("time", self.time)
             .number("heads", self.heads)
             .number("places", self.places)
             // Of all heads, steps and rows.
-            .number("threads", threads)
-            .elements(recorder, threads)
+            .number("threads", threads);
+        Ok((shader, threads.div_ceil(THREADS)))
     }
 }
 

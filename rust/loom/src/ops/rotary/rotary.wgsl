@@ -1,4 +1,6 @@
 // Turns pairs of elements by angles that depend on their places: a thread a pair, or an element that stays.
+#{PUT}
+
 fn main(i: u32) {
     if i >= constants.threads {
         return;
@@ -7,7 +9,7 @@ fn main(i: u32) {
     let head = i / (PAIRS + STILL);
     let start = head * (2u * PAIRS + STILL);
     if pair >= PAIRS {
-        y[start + PAIRS + pair] = x[start + PAIRS + pair];
+        put(start + PAIRS + pair, x[start + PAIRS + pair]);
         return;
     }
     let place = min(#{POSITION} + head / constants.heads % constants.time, constants.places - 1u);
@@ -17,6 +19,6 @@ fn main(i: u32) {
     let second = start + #{SECOND};
     let a = x[first];
     let b = x[second];
-    y[first] = a * cosine - b * sine;
-    y[second] = b * cosine + a * sine;
+    put(first, a * cosine - b * sine);
+    put(second, b * cosine + a * sine);
 }

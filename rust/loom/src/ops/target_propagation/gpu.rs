@@ -39,8 +39,14 @@ impl GpuOperation for WeightProduct {
                 finish: Finish::None,
                 mixed: false,
             };
-            let operands =
-                product::Operands { left: &left, right: &right, bias: None, saved: None, output: &output };
+            let operands = product::Operands {
+                left: &left,
+                right: &right,
+                bias: None,
+                saved: None,
+                residual: None,
+                output: &output,
+            };
             product::record(recorder, &problem, &operands)?;
         }
         Ok(())

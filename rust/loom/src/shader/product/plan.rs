@@ -61,7 +61,7 @@ impl Problem<'_> {
     }
 
     /// The weight, where the kernel that reads it as it lies can.
-    fn streamed(&self) -> Option<Weight> {
+    pub(super) fn streamed(&self) -> Option<Weight> {
         if !(1..=stream::MAX_ROWS).contains(&self.rows) || self.left.transposed || self.mixed {
             return None;
         }

@@ -5,6 +5,7 @@ use super::cut::Cut;
 use super::few_columns::FewColumns;
 use super::few_rows::FewRows;
 use super::half::Rounding;
+use super::left_form::LeftForm;
 use super::matrix::{self, Finish, element, right_loader};
 use super::plan::Problem;
 use super::reduce;
@@ -12,7 +13,7 @@ use super::stream::{Stream, Weight};
 use super::streamed::Streamed;
 use super::tile::{Along, Edges, Tile};
 use super::tiled::{Hooks, Tiled};
-use crate::shader::{Operand, Recorder, Shader};
+use crate::shader::{Operand, Recorder, Shader, Share};
 use crate::{Error, Result};
 
 /// What a product reads and writes on the device.
@@ -26,6 +27,8 @@ pub struct Operands<'a> {
     pub bias: Option<&'a Operand>,
     /// What the derivative is taken from, where the problem has one; of C's extents.
     pub saved: Option<&'a Operand>,
+    /// What is added to finished elements, where there is any; of C's extents.
+    pub residual: Option<&'a Operand>,
     /// C.
     pub output: &'a Operand,
 }
@@ -57,7 +60,7 @@ impl Problem<'_> {
         let (with_product, with_parts) = if parts > 1 { (None, sums) } else { (sums, None) };
         let (shader, groups) = match cut {
             Cut::FewRows(_) => pass.few_rows()?,
-            Cut::Stream(shape, weight, _) => pass.stream(shape, weight)?,
+            Cut::Stream(shape, weight, _) => pass.stream(shape, weight, LeftForm::Plain)?,
             Cut::FewColumns(rows) => pass.few_columns(rows)?,
             Cut::Tiles(tile, _) => pass.tiles(tile, false, with_product)?,
             Cut::Units(tile, _) => pass.tiles(tile, true, with_product)?,
@@ -68,6 +71,19 @@ impl Problem<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// One of several products of the same A with weights that are read as they lie, for which
+/// [`Together`](super::Together) has found the shape.
+pub(super) fn streamed(
+    problem: &Problem<'_>,
+    operands: &Operands<'_>,
+    (shape, weight): (Stream, Weight),
+    form: LeftForm<'_>,
+) -> Result<Share> {
+    let (parts, chunk) = (1, problem.depth);
+    Pass { problem, operands, partials: None, parts, chunk, width: problem.store_width() }
+        .stream(shape, weight, form)
 }
 
 /// What the kernels of a product have in common. Those that make it come with the workgroups of one part.
@@ -128,15 +144,23 @@ impl Pass<'_> {
             shader = shader.read("bias", ty, given(self.operands.bias, "bias")?);
             bias = format!(" + bias[column / {width}u]");
         }
+        let mut residual = "";
+        if let Some(operand) = self.operands.residual {
+            shader = shader.read("residual", ty, operand.clone());
+            residual = " + residual[at]";
+        }
         let (functions, finish) = match problem.finish {
-            Finish::None => ("", "    output[at] = biased;\n".to_string()),
+            Finish::None => ("", format!("    output[at] = biased{residual};\n")),
             Finish::Activate(text) => {
-                (text, format!("    output[at] = {};\n", each(&|c| format!("activate(biased{c})"))))
+                let value = each(&|c| format!("activate(biased{c})"));
+                (text, format!("    output[at] = {value}{residual};\n"))
             }
             Finish::Derivative(text) => {
                 shader = shader.read("saved", ty, given(self.operands.saved, "derivative's argument")?);
                 let factor = each(&|c| format!("derivative(before{c})"));
-                (text, format!("    let before = saved[at];\n    output[at] = biased * {factor};\n"))
+                let text_of =
+                    format!("    let before = saved[at];\n    output[at] = biased * {factor}{residual};\n");
+                (text, text_of)
             }
         };
         Ok(shader
@@ -177,7 +201,7 @@ fn store(row: u32, column: u32, value: {ty}) {{
         Ok((kernel.add_to(shader), problem.columns.div_ceil(kernel.columns())))
     }
 
-    fn stream(&self, shape: Stream, weight: Weight) -> Result<(Shader, usize)> {
+    fn stream(&self, shape: Stream, weight: Weight, form: LeftForm<'_>) -> Result<(Shader, usize)> {
         let problem = self.problem;
         let kernel = Streamed {
             shape,
@@ -186,6 +210,7 @@ fn store(row: u32, column: u32, value: {ty}) {{
             depth: problem.depth,
             left: problem.left,
             parts: self.partials.is_some(),
+            form,
         };
         let shader = kernel.declare(self.shader("product.stream"), self.operands.left, self.operands.right);
         let shader = self.store_sums(shader, shape.store_width())?;

@@ -4,6 +4,7 @@
 //! Every weight is needed once, so that there are to be as many loads under way as the memory needs, and one
 //! dispatch: threads of a workgroup share the summed extent out, and add up in workgroup memory.
 
+use super::left_form::LeftForm;
 use super::matrix::{Matrix, declare_left};
 use super::stream::{BLOCK, Groups, Stream, Weight};
 use super::tile::Along;
@@ -13,7 +14,7 @@ use crate::shader::{Operand, Shader, add_line};
 const MEMORY: usize = 16384;
 
 /// A product of few rows as WGSL text.
-pub(super) struct Streamed {
+pub(super) struct Streamed<'a> {
     pub(super) shape: Stream,
     pub(super) weight: Weight,
     /// Rows of C, at most [`MAX_ROWS`](super::stream::MAX_ROWS).
@@ -21,8 +22,10 @@ pub(super) struct Streamed {
     pub(super) depth: usize,
     /// Whether A is read in fours.
     pub(super) left: Matrix,
-    /// Whether the summed extent is cut into `constants.parts` parts.
+    /// Whether the summed extent is cut into `constants.parts` parts; not where the left form looks at whole rows.
     pub(super) parts: bool,
+    /// What becomes of A where it is loaded.
+    pub(super) form: LeftForm<'a>,
 }
 
 /// `each` for each number below `count`, joined.
@@ -30,7 +33,7 @@ fn list(count: u32, each: impl Fn(u32) -> String) -> String {
     (0..count).map(each).collect()
 }
 
-impl Streamed {
+impl Streamed<'_> {
     /// Declares A and B, with the functions that reach them.
     pub(super) fn declare(&self, shader: Shader, left: &Operand, right: &Operand) -> Shader {
         let fours = self.left.in_fours(self.depth);
@@ -53,10 +56,16 @@ impl Streamed {
         };
         let kind = if self.blocks() { "u32" } else { self.words().1 };
         let packing = &self.weight.packing;
-        let shader = declare_left(shader, self.left, if fours { 4 } else { 1 }, left)
+        let form = self.form.texts(self.rows, fours);
+        let shader = declare_left(shader, self.left, if fours { 4 } else { 1 }, left);
+        let shader = self
+            .form
+            .declare(shader, fours)
             .append(&format!(
-                "fn left_one(row: u32, k: u32) -> f32 {{\n    {at}\n    return {one};\n}}
-fn left_four(row: u32, k: u32) -> vec4<f32> {{\n{guard}    {at}\n    return {four};\n}}\n"
+                "fn left_one(row: u32, k: u32) -> f32 {{\n    {at}\n    let x = {one};\n{one_form}}}
+fn left_four(row: u32, k: u32) -> vec4<f32> {{\n{guard}    {at}\n    let x = {four};\n{four_form}}}\n",
+                one_form = form.one,
+                four_form = form.four,
             ))
             .read("right", if kind == "Wide" { "vec4<u32>" } else { kind }, right.clone())
             .when(packing.group_words() > 0, |shader| shader.scales("u32", right));
@@ -161,18 +170,20 @@ fn left_four(row: u32, k: u32) -> vec4<f32> {{\n{guard}    {at}\n    return {fou
         } else {
             self.write_depth(&mut body);
         }
-        let together = ((MEMORY / (bytes * threads as usize)).max(1) as u32).min(slots);
-        let mut tree = String::new();
-        for first in (0..slots).step_by(together as usize) {
-            let last = slots.min(first + together);
+        // Before the sums come those of a row's squares.
+        let all = slots + self.squares();
+        let together = ((MEMORY / (bytes * threads as usize)).max(1) as u32).min(all);
+        let mut tree = list(self.squares(), |r| format!("    var inverse{r} = 1.0;\n"));
+        for first in (0..all).step_by(together as usize) {
+            let last = all.min(first + together);
             self.write_tree(&mut tree, first..last);
-            if last < slots {
+            if last < all {
                 tree += "    workgroupBarrier();\n";
             }
         }
         format!(
             "var<workgroup> sums: array<{kind}, {memory}>;
-var<private> part: u32;
+{squares}var<private> part: u32;
 
 fn main(group: u32, thread: u32) {{
     let groups = (constants.columns + {last_column}u) / {wide}u;
@@ -187,6 +198,10 @@ fn main(group: u32, thread: u32) {{
     // One fixed tree over the lanes.
 {tree}}}
 ",
+            squares = match self.squares() {
+                0 => String::new(),
+                rows => format!("var<private> squares: array<f32, {rows}>;\n"),
+            },
             memory = together * threads,
             last_column = wide - 1,
         )
@@ -279,6 +294,11 @@ fn main(group: u32, thread: u32) {{
         }
     }
 
+    /// How many rows have their squares summed up along.
+    fn squares(&self) -> u32 {
+        if self.form.sums_squares() { self.rows } else { 0 }
+    }
+
     /// Adds these sums up over the lanes and stores them.
     fn write_tree(&self, out: &mut String, slots: std::ops::Range<u32>) {
         let Stream { along, threads, lanes, codes, columns, .. } = self.shape;
@@ -287,8 +307,12 @@ fn main(group: u32, thread: u32) {{
         let cell = |slot: u32, lane: u32| {
             format!("sums[{}u + (lane + {lane}u) * {groups}u + place]", (slot - start) * threads)
         };
+        let (squares, kind) = (self.squares(), if along == Along::Across { "vec4<f32>" } else { "f32" });
         for slot in slots.clone() {
-            add_line!(out, "    {} = sum{slot};", cell(slot, 0));
+            match slot.checked_sub(squares) {
+                Some(sum) => add_line!(out, "    {} = sum{sum};", cell(slot, 0)),
+                None => add_line!(out, "    {} = {kind}(squares[{slot}u]);", cell(slot, 0)),
+            }
         }
         let mut left = lanes;
         while left > 1 {
@@ -315,6 +339,13 @@ fn main(group: u32, thread: u32) {{
         let factor = if factor == 1.0 { String::new() } else { format!(" * {factor:?}") };
         for slot in slots {
             let value = cell(slot, 0);
+            let Some(slot) = slot.checked_sub(squares) else {
+                let sum = if along == Along::Across { format!("{value}.x") } else { value };
+                add_line!(out, "        inverse{slot} = inverse_of({sum});");
+                continue;
+            };
+            let row = slot / if along == Along::Across { codes / 4 } else { columns };
+            let factor = if squares > 0 { format!("{factor} * inverse{row}") } else { factor.clone() };
             match along {
                 Along::Across => {
                     let (r, c) = (slot / (codes / 4), slot % (codes / 4));

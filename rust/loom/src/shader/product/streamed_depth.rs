@@ -6,7 +6,7 @@ use super::streamed::Streamed;
 use crate::dtype::BlockWords;
 use crate::shader::add_line;
 
-impl Streamed {
+impl Streamed<'_> {
     /// Sums over stretches of a thread's columns.
     pub(super) fn write_depth(&self, out: &mut String) {
         let Stream { lanes, codes, columns, unroll, .. } = self.shape;

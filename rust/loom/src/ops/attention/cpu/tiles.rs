@@ -109,7 +109,7 @@ pub(super) struct Sight<'a, T> {
     pub(super) position: usize,
     /// Keys that are there.
     pub(super) present: usize,
-    /// 1 for each key that is real; empty where all are.
+    /// The number of the sequence that each key is of, 0 for padding; empty where all are of one.
     pub(super) padding: &'a [T],
 }
 
@@ -146,12 +146,10 @@ impl<'a, T: Real> Sight<'a, T> {
         if let Some(mask) = &self.op.fixed {
             hide_masked(mask, place, first, &mut scores[from..to], from);
         }
-        if self.padding.get(place).is_some_and(|real| *real == T::ZERO) {
-            scores[from..to].fill(-T::INFINITY);
-        }
         if !self.padding.is_empty() {
-            for (score, real) in scores[from..to].iter_mut().zip(&self.padding[first + from..]) {
-                if *real == T::ZERO {
+            let own = self.padding.get(place).copied();
+            for (score, sequence) in scores[from..to].iter_mut().zip(&self.padding[first + from..]) {
+                if *sequence == T::ZERO || own.is_some_and(|own| own != *sequence) {
                     *score = -T::INFINITY;
                 }
             }

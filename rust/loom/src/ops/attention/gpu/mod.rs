@@ -1,15 +1,18 @@
-//! Attention on a GPU: as products of tiles, or, for few queries and for wide heads, a thread a query (or a key, for
-//! the gradients of keys and values).
+//! Attention on a GPU: as products of tiles; for few queries with the keys shared out; or, for few keys and for wide
+//! heads, a thread a query (or a key, for the gradients of keys and values).
 
+mod few_queries;
+mod keep;
 mod rows;
 mod text;
 mod tiled;
 mod tiles;
 
-use super::{Attention, CacheAppend};
+use super::Attention;
 use crate::ops::Direction;
 use crate::shader::{GpuOperation, Operand, Recorder, Shader};
 use crate::{Error, Result};
+use few_queries::FewQueries;
 use text::{Across, Vectors, sight};
 use tiles::{Held, Tiles};
 
@@ -76,6 +79,9 @@ impl Attention {
     }
 
     fn forward(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        if let Some(few) = FewQueries::new(self, recorder) {
+            return few.record(self, recorder);
+        }
         let vector = self.vectors().element();
         let Across { shader, groups } = match self.tiles(recorder, self.queries, tiles::FORWARD) {
             Some(tiles) => self.forward_in_tiles(tiles),
@@ -140,30 +146,16 @@ impl Attention {
     }
 }
 
-impl GpuOperation for CacheAppend {
-    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let (x, cache) = (recorder.read(0)?, recorder.write(0)?);
-        let elements = x.elements;
-        Shader::new("cache_append", include_str!("cache.wgsl"))
-            .read("x", "f32", x)
-            .write("cache", "f32", cache)
-            .number("time", self.time)
-            .number("capacity", self.capacity)
-            // Of one step.
-            .number("features", self.features)
-            .number("elements", elements)
-            .elements(recorder, elements)
-    }
-}
-
 #[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::super::tests::{Case, any, gradient};
+    use super::super::{CacheAppend, FixedMask};
     use super::*;
     use crate::gpu::testing::{check, compare, gpu, run_with_workgroups_of};
     use crate::ops::testing::{Data, Setting, numbers};
     use crate::simd::Cpu;
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     fn both(op: &Attention, rows: usize) {
         let case = Case::<f32>::new(op, rows);
@@ -179,6 +171,29 @@ mod tests {
         both(&Attention { causal: true, ..Attention::new((130, 130), (2, 1), 8) }, 2);
         both(&Attention { causal: true, window: Some(70), ..Attention::new((200, 200), (1, 1), 4) }, 1);
         both(&Attention::new((3, 90), (1, 1), 128), 1);
+    }
+
+    /// Keys of one workgroup and of several, all of a query's hidden, and caches that are filled in part.
+    #[test]
+    fn few_queries_share_their_keys_out() {
+        for (queries, keys, heads, head_dim) in
+            [(1, 32, (3, 1), 64), (5, 700, (2, 2), 20), (1, 2500, (4, 2), 7), (2, 3000, (1, 1), 256)]
+        {
+            let op = Attention::new((queries, keys), heads, head_dim);
+            both(&op, 2);
+            both(&Attention { causal: true, window: Some(3), soft_cap: Some(2.0), ..op.clone() }, 1);
+            let fixed = Arc::new(FixedMask::new(queries, keys, |i, j| i > 0 && j % 3 > 0));
+            both(&Attention { fixed: Some(fixed), ..op.clone() }, 1);
+            let cached = Attention { causal: true, cached: true, ..op.clone() };
+            for window in [None, Some(40)] {
+                let cached = Attention { window, ..cached.clone() };
+                for position in [0, keys / 2, keys - queries] {
+                    let mut setting = Case::<f32>::new(&cached, 2).forward(&cached);
+                    setting.values.position = position as u64;
+                    check(cached.clone(), &setting);
+                }
+            }
+        }
     }
 
     /// Tiles of every size, by how much memory they may take, and heads that fill them in part.

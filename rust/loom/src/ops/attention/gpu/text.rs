@@ -124,7 +124,7 @@ pub(super) fn sight(op: &Attention) -> String {
              if key < first_key(place) || key >= last_key(place) { return false; }\n";
     if op.padding {
         text += "    if padding[row * constants.keys + key] == 0.0 { return false; }\n    \
-                 if place < constants.keys && padding[row * constants.keys + place] == 0.0 { return false; }\n";
+                 if place < constants.keys && padding[row * constants.keys + place] != padding[row * constants.keys + key] { return false; }\n";
     }
     if let Some(mask) = &op.fixed {
         let (queries, keys) = mask.extents();

@@ -1,0 +1,352 @@
+"""Adapters in files of the format that Hugging Face's peft reads and writes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom import nn
+from loom._settings.checks import choice
+from loom._settings.suggestions import shown, unknown
+from loom.engine import HasEngine, NetworkT, engine_of
+from loom.errors import ConfigError, FileError, SerializationError, ShapeError
+from loom.network.adapting import adapters, put_adapter, remove_adapters
+from loom.network.layers import LayerHandle, layers_of
+from loom.tensors import open_tensors, write_safetensors
+
+__all__ = ["load_adapter", "save_adapter"]
+
+_CONFIG = "adapter_config.json"
+_TENSORS = "adapter_model.safetensors"
+_BEFORE = "base_model.model."
+_ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj"}
+_GATED = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
+# What would have to be understood for the numbers to mean the same, and the values that mean nothing.
+_REFUSED: dict[str, tuple[object, ...]] = {
+    "bias": ("none", None),
+    "use_dora": (False, None),
+    "fan_in_fan_out": (False, None),
+    "modules_to_save": (None, []),
+    "trainable_token_indices": (None, [], {}),
+    "target_parameters": (None, []),
+    "lora_bias": (False, None),
+    "layer_replication": (None, []),
+    "megatron_config": (None,),
+    "alora_invocation_tokens": (None, []),
+}
+
+Naming = Literal["llama", "loom"]
+
+
+@dataclass(frozen=True)
+class _Module:
+    """A weight as a module of peft.
+
+    Args:
+        layer: The layer of a cell.
+        weight: The weight's name in it.
+        name: The module's name.
+        order: Which rows of the module's outputs are loom's, in loom's order; None where all are in one.
+    """
+
+    layer: LayerHandle
+    weight: str
+    name: str
+    order: NDArray[np.intp] | None = None
+
+    @property
+    def path(self) -> str:
+        """The weight's name in state dicts."""
+        return f"{self.layer.path}.{self.weight}"
+
+
+def _own_modules(network: HasEngine) -> Iterator[_Module]:
+    """Tells every weight that takes an adapter by loom's own name."""
+    for layer in layers_of(network):
+        for weight in engine_of(network).native.adaptable(layer.at):
+            name = f"{layer.path}.{weight}".removesuffix("weight").rstrip("._")
+            yield _Module(layer, weight, name)
+
+
+def _llama_modules(network: HasEngine) -> Iterator[_Module]:
+    """Tells weights of attention and gated layers by the names of Llama and its kin in transformers.
+
+    The n-th attention of the network is that of the n-th block, and the n-th gated layer its other part.
+    """
+    attention = gated = 0
+    for layer in layers_of(network):
+        weights = set(engine_of(network).native.adaptable(layer.at))
+        for inner in [*layer.inner, layer] if layer.holds_layers else [layer]:
+            config = inner.config
+            if isinstance(config, nn.MultiHeadAttention):
+                for product, name in _ATTENTION.items():
+                    weight = f"{inner.prefix}{product}_weight"
+                    if weight in weights:
+                        order = _order(config, inner, product)
+                        yield _Module(layer, weight, f"model.layers.{attention}.self_attn.{name}", order)
+                attention += 1
+            elif isinstance(config, nn.SwiGLU | nn.GeGLU):
+                for product, name in _GATED.items():
+                    weight = f"{inner.prefix}{product}_weight"
+                    if weight in weights:
+                        yield _Module(layer, weight, f"model.layers.{gated}.mlp.{name}")
+                gated += 1
+
+
+def _order(config: nn.MultiHeadAttention, layer: LayerHandle, product: str) -> NDArray[np.intp] | None:
+    """Returns where queries and keys that turn in neighbouring pairs have the rows of halves."""
+    rotary = config.rotary
+    if product not in {"query", "key"} or not isinstance(rotary, nn.Rotary) or rotary.layout != "interleaved":
+        return None
+    outputs = layer[f"{product}_weight"].shape[0]
+    heads = config.heads if product == "query" else (config.key_value_heads or config.heads)
+    size = outputs // heads
+    turning = size if rotary.dim is None else rotary.dim
+    head = np.arange(size, dtype=np.intp)
+    # Pair i is (2 i, 2 i + 1) here, and (i, i + half) there.
+    head[:turning] = np.arange(turning).reshape(2, -1).T.reshape(-1)
+    order: NDArray[np.intp] = (np.arange(heads)[:, None] * size + head).reshape(-1)
+    return order
+
+
+_NAMINGS: dict[str, Callable[[HasEngine], Iterator[_Module]]] = {
+    "llama": _llama_modules,
+    "loom": _own_modules,
+}
+
+
+def save_adapter(
+    self: HasEngine,
+    path: str | PathLike[str],
+    name: str = "default",
+    *,
+    base: str = "",
+    modules: Naming = "llama",
+) -> None:
+    """Writes an adapter, without the network, as a folder that peft's `PeftModel.from_pretrained` reads.
+
+    The folder has adapter_config.json and adapter_model.safetensors.
+
+    Args:
+        path: The folder; it is made where it is not there, and older files of these names are replaced.
+        name: Which adapter.
+        base: What the configuration is to call the model that it belongs to (`base_model_name_or_path`).
+        modules: What weights are called: "llama", as in transformers' Llama, Mistral, Qwen, Gemma and their
+            kin: `model.layers.0.self_attn.q_proj`, of the attention and gated layers of the network in their
+            order; or "loom", by the names of state dicts, for any network.
+
+    Raises:
+        ConfigError: There is no such adapter, or one of its weights has no name of that kind.
+        FileError: The system refuses.
+    """
+    naming = choice("save_adapter", "modules", modules, _NAMINGS)
+    if not isinstance(base, str):
+        raise ConfigError(f"save_adapter: base is the name of a model, got {shown(base)}")
+    known = adapters(self)
+    if name not in known:
+        raise (
+            unknown("adapter", name, known)
+            if known
+            else ConfigError(f'save_adapter: the network has no adapter "{name}", nor any')
+        )
+    told = known[name]
+    named = {module.path: module for module in _NAMINGS[naming](self)}
+    tensors: dict[str, NDArray[Any]] = {}
+    ranks: dict[str, int] = {}
+    alphas: dict[str, float] = {}
+    for path_of in told.weights:
+        if path_of not in named:
+            raise ConfigError(
+                f'save_adapter: "{path_of}" has no name among those of "{naming}"; modules="loom" calls it '
+                "by its own"
+            )
+        module = named[path_of]
+        settings = _settings_of(module.layer, name)
+        down, up = (
+            np.asarray(module.layer[f"{module.weight}.{name}.{part}"]) for part in ("lora_a", "lora_b")
+        )
+        if module.order is not None:
+            turned = np.empty_like(up)
+            turned[module.order] = up
+            up = turned
+        tensors[f"{_BEFORE}{module.name}.lora_A.weight"] = down
+        tensors[f"{_BEFORE}{module.name}.lora_B.weight"] = up
+        if settings["rank"] != told.rank:
+            ranks[module.name] = settings["rank"]
+        if settings["alpha"] != told.alpha:
+            alphas[module.name] = settings["alpha"]
+    config = {
+        "alpha_pattern": alphas,
+        "base_model_name_or_path": base or None,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+        "init_lora_weights": True,
+        "layers_pattern": None,
+        "layers_to_transform": None,
+        "lora_alpha": told.alpha,
+        "lora_dropout": told.dropout,
+        "modules_to_save": None,
+        "peft_type": "LORA",
+        "r": told.rank,
+        "rank_pattern": ranks,
+        "target_modules": _targets(named, told.weights),
+        "task_type": "CAUSAL_LM" if naming == "llama" else None,
+        "use_dora": False,
+        "use_rslora": told.rank_stabilized,
+    }
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_safetensors(folder / _TENSORS, tensors, {"format": "pt"})
+        (folder / _CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise FileError(f"{folder}: {error.strerror or error}") from error
+
+
+def _targets(named: Mapping[str, _Module], weights: tuple[str, ...]) -> list[str]:
+    """Returns the modules that are adapted: by their last names where those are all, else by whole ones."""
+    chosen = {named[path].name for path in weights}
+    last = {name.rpartition(".")[2] for name in chosen}
+    all_of = {module.name for module in named.values() if module.name.rpartition(".")[2] in last}
+    return sorted(last if all_of == chosen else chosen)
+
+
+def _settings_of(layer: LayerHandle, name: str) -> dict[str, Any]:
+    found: list[dict[str, Any]] = json.loads(engine_of(layer).native.adapters(layer.at))
+    return next(settings for settings in found if settings["name"] == name)
+
+
+def load_adapter(
+    self: NetworkT, path: str | PathLike[str], name: str = "default", *, trainable: bool = False
+) -> NetworkT:
+    """Puts an adapter beside the network's weights that peft, or `save_adapter`, has written.
+
+    Args:
+        path: The folder with adapter_config.json and adapter_model.safetensors.
+        name: What it is to be called here.
+        trainable: Whether an optimizer may move it. The network's own parameters are left as they are:
+            `net.freeze()` keeps them from being trained.
+
+    Returns:
+        The network, which computes with the adapter from now on, beside those it had.
+
+    Raises:
+        FileError: A file is missing or cannot be read.
+        SerializationError: They are damaged, or no adapter's.
+        ConfigError: The adapter is of a kind that loom has not (LoRA alone, without biases), or of modules
+            that the network does not have. Nothing has changed then.
+        ShapeError: A tensor does not fit.
+    """
+    folder = Path(path)
+    config = _config(folder / _CONFIG)
+    pairs = _pairs(folder / _TENSORS)
+    named = {module.name: module for module in _own_modules(self)}
+    named |= {module.name: module for module in _llama_modules(self)}
+    chosen: dict[tuple[int, int, int, int], list[tuple[_Module, NDArray[Any], NDArray[Any]]]] = {}
+    for module_name, (down, up) in pairs.items():
+        if module_name not in named:
+            raise unknown(f"{folder}: module, which the network does not have,", module_name, named)
+        module = named[module_name]
+        _check_shapes(module, down, up)
+        chosen.setdefault(module.layer.at, []).append((module, down, up))
+    entries = []
+    for at, group in chosen.items():
+        # In the layer's order, whatever that of the file.
+        order = engine_of(self).native.adaptable(at)
+        group.sort(key=lambda entry: order.index(entry[0].weight))
+        ranks = {(len(down), _alpha(config, module.name)) for module, down, _ in group}
+        if len(ranks) > 1:
+            raise ConfigError(
+                f"{folder}: the adapters of layer {group[0][0].layer.path} have different ranks or alphas; "
+                "those of one layer are alike in loom"
+            )
+        ((rank, alpha),) = ranks
+        settings = {
+            "name": name,
+            "rank": rank,
+            "alpha": alpha,
+            "dropout": float(config.get("lora_dropout") or 0.0),
+            "rank_stabilized": bool(config.get("use_rslora")),
+            "trainable": bool(trainable),
+        }
+        entries.append((group[0][0].layer, [module.weight for module, _, _ in group], settings))
+    put_adapter(self, entries)
+    try:
+        for module, down, up in (each for group in chosen.values() for each in group):
+            rows = up if module.order is None else up[module.order]
+            module.layer[f"{module.weight}.{name}.lora_a"] = down
+            module.layer[f"{module.weight}.{name}.lora_b"] = rows
+    except BaseException:
+        remove_adapters(self, name)
+        raise
+    return self
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise SerializationError(f"{path}: this is not JSON: {error}") from error
+    if not isinstance(config, dict) or "peft_type" not in config:
+        raise SerializationError(f"{path}: this does not describe an adapter: it has no peft_type")
+    if config["peft_type"] != "LORA":
+        raise ConfigError(f"{path}: loom reads adapters of type LORA, not {config['peft_type']}")
+    for key, meaningless in _REFUSED.items():
+        if key in config and config[key] not in meaningless:
+            raise ConfigError(f"{path}: loom has no adapters with {key}={shown(config[key])}")
+    alpha, patterns = config.get("lora_alpha"), config.get("alpha_pattern") or {}
+    numbers = [alpha, *patterns.values()] if isinstance(patterns, dict) else [None]
+    if not all(isinstance(number, int | float) for number in numbers):
+        raise SerializationError(f"{path}: lora_alpha and alpha_pattern must be numbers")
+    return config
+
+
+def _alpha(config: dict[str, Any], module: str) -> float:
+    """Returns the alpha of a module: by its pattern, as peft matches those, or that of all."""
+    for pattern, alpha in (config.get("alpha_pattern") or {}).items():
+        if re.match(rf"(.*\.)?({pattern})$", module):
+            return float(alpha)
+    return float(config["lora_alpha"])
+
+
+_KEY = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])(?:\.[A-Za-z0-9_-]+)?\.weight")
+
+
+def _pairs(path: Path) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+    """Returns A and B of every module."""
+    found: dict[str, dict[str, NDArray[Any]]] = {}
+    with open_tensors(path) as file:
+        for key, entry in file.items():
+            match = _KEY.fullmatch(key)
+            if match is None:
+                raise ConfigError(
+                    f'{path}: "{key}" is no factor of a LoRA adapter, and loom knows nothing else'
+                )
+            found.setdefault(match[1], {})[match[2]] = np.array(entry.numpy(np.float32))
+    for module, parts in found.items():
+        if set(parts) != {"A", "B"}:
+            raise SerializationError(f"{path}: {module} has but one of lora_A and lora_B")
+    if not found:
+        raise SerializationError(f"{path}: there is no adapter in it")
+    return {module: (parts["A"], parts["B"]) for module, parts in found.items()}
+
+
+def _check_shapes(module: _Module, down: NDArray[Any], up: NDArray[Any]) -> None:
+    outputs, inputs = engine_of(module.layer).native.parameter_shape(module.layer.at, module.weight)
+    fits = down.ndim == up.ndim == 2 and down.shape[1] == inputs and up.shape[0] == outputs
+    if not fits or len(down) != up.shape[1] or not len(down):
+        raise ShapeError(
+            f"{module.name}: a weight of {(outputs, inputs)} takes lora_A of (rank, {inputs}) and lora_B of "
+            f"({outputs}, rank), got {down.shape} and {up.shape}"
+        )

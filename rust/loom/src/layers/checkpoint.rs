@@ -1,0 +1,115 @@
+//! Layers whose values are computed again for their gradients, instead of being kept.
+
+use super::chain::Chain;
+use super::kind_registry::Configured;
+use super::settings::{kind_and_config, settings};
+use super::{
+    ActivationLayer, BatchNorm, Context, Dense, Dropout, Forward, Layer, ParameterSpec, Residual, Sample,
+    Steps, TargetRules, Want,
+};
+use crate::Result;
+use crate::ops::pointwise::Activation;
+use crate::program::{Builder, Value};
+use crate::state::{CarriedSpec, StateSpec};
+use crate::tensor::Shape;
+
+settings! {
+    /// Layers in a row of which training keeps no more than their input: what is between is computed again
+    /// when their gradients are (Chen et al. 2016). Bits stay the same.
+    #[derive(Clone, Debug)]
+    pub struct Checkpoint "checkpoint" {
+        /// The layers, first to last.
+        layers: Chain [least 1],
+    }
+}
+
+impl Checkpoint {
+    /// These layers.
+    pub fn new(layers: impl Into<Chain>) -> Self {
+        Self::with_defaults(layers.into())
+    }
+}
+
+impl Configured for Checkpoint {
+    fn validate(&self) -> Result<()> {
+        self.layers.validate()
+    }
+
+    fn samples() -> Vec<Sample> {
+        let tanh = ActivationLayer { function: Activation::Tanh };
+        let deep = Chain::from(Dense::new(5)).then(tanh.clone()).then(Dense::new(3)).then(tanh);
+        let inner = Chain::from(Self::new(deep)).then(Dropout { rate: 0.3 }).then(Dense::new(4));
+        let normed = Chain::from(Dense::new(6)).then(BatchNorm::default()).then(Dense::new(2));
+        vec![
+            Sample::new(Self::new(Dense::new(2)), [1]),
+            Sample::new(Self::new(Residual::new(inner)), [2, 4]),
+            Sample::new(Self::new(normed), [3]),
+        ]
+    }
+}
+
+impl Layer for Checkpoint {
+    kind_and_config!();
+
+    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        self.layers.output_shape(inputs)
+    }
+
+    fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
+        self.layers.parameters(inputs)
+    }
+
+    fn states(&self, inputs: &[Shape]) -> Vec<StateSpec> {
+        self.layers.states(inputs)
+    }
+
+    fn carried(&self, inputs: &[Shape], length: usize) -> Vec<CarriedSpec> {
+        self.layers.carried(inputs, length)
+    }
+
+    fn takes_context(&self) -> bool {
+        self.layers.takes_context()
+    }
+
+    fn index_limit(&self) -> Option<usize> {
+        self.layers.index_limit()
+    }
+
+    fn keeps_elements(&self) -> bool {
+        self.layers.keeps_elements()
+    }
+
+    fn is_stepwise(&self) -> bool {
+        self.layers.is_stepwise()
+    }
+
+    fn steps(&self) -> Steps {
+        self.layers.steps()
+    }
+
+    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        self.layers.forward(b, cx, inputs)
+    }
+
+    fn backward(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        _forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        if !want.inputs && (!want.parameters || !cx.trains()) {
+            return Ok(vec![None; inputs.len()]);
+        }
+        // Masks are drawn by place and step, so they are the same; what layers keep has moved on already.
+        let again = b.again(|b| self.layers.forward(b, cx, inputs))?;
+        let made = self.layers.backward(b, cx, inputs, &again, gradient, want)?;
+        Ok(vec![made.input, made.context])
+    }
+
+    fn target_rules(&self) -> &dyn TargetRules {
+        &self.layers
+    }
+}

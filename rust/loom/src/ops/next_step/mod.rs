@@ -1,0 +1,41 @@
+//! Sequences that go on by themselves: the class that a session's network finds best is its next step.
+
+mod cpu;
+mod gpu;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+/// Keeps the best class of a call's last step as the step after it: reads y (classes,), writes its place at place
+/// position + time of chosen (capacity + 1,), and leaves the others as they are.
+///
+/// Of several that are the largest the first is the best; where one is NaN or infinite, -1 is kept: there is none.
+#[derive(Clone, Debug)]
+pub struct Choose {
+    /// Steps of the call.
+    pub time: usize,
+    /// How many classes there are.
+    pub classes: usize,
+    /// The most steps of the session.
+    pub capacity: usize,
+}
+
+/// The step that the call before has chosen: reads chosen (capacity + 1,), writes its place `position` as x (1,).
+#[derive(Clone, Debug)]
+pub struct Recall {
+    /// The most steps of the session.
+    pub capacity: usize,
+}
+
+impl fmt::Display for Choose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "choose {} of {}", self.time, self.classes)
+    }
+}
+
+impl fmt::Display for Recall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "recall {}", self.capacity)
+    }
+}

@@ -1,0 +1,224 @@
+"""Adapters in peft's files: read, written, and computing what peft computes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loom
+from loom import nn
+from loom.errors import ConfigError, FileError, SerializationError, ShapeError
+from loom.tensors import write_safetensors
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+ADAPTER = GOLDEN / "peft"
+EXPECTED = np.load(ADAPTER / "expected.npz")
+
+
+def llama(length: int = 10) -> loom.Network:
+    return loom.models.from_hub(GOLDEN / "hub" / "llama", length=length)
+
+
+def test_peft_adapters_compute_what_peft_computes() -> None:
+    net, tokens = llama(), EXPECTED["tokens"]
+    np.testing.assert_allclose(net.predict(tokens), EXPECTED["plain"], atol=1e-5)
+    net.load_adapter(ADAPTER)
+    np.testing.assert_allclose(net.predict(tokens), EXPECTED["logits"], atol=2e-5)
+    assert net.adapters["default"].rank_stabilized
+    assert net.adapters["default"].rank == 3
+    net.use_adapters()
+    np.testing.assert_allclose(net.predict(tokens), EXPECTED["plain"], atol=1e-5)
+    net.use_adapters("default").merge_adapters()
+    np.testing.assert_allclose(net.predict(tokens), EXPECTED["logits"], atol=2e-5)
+
+
+def test_training_makes_of_them_what_peft_makes_of_them() -> None:
+    net = llama(9).freeze().load_adapter(ADAPTER, trainable=True)
+    tokens = EXPECTED["tokens"]
+    config = loom.TrainingConfig(
+        epochs=3, batch_size=3, loss="cross_entropy", optimizer="sgd", learning_rate=0.5, verbose=False
+    )
+    result = loom.train(net, (tokens[:, :-1], tokens[:, 1:]), config)
+    np.testing.assert_allclose(result.history["loss"], EXPECTED["losses"], rtol=1e-4)
+    own = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "gate_proj": "gate", "down_proj": "down"}
+    keys = [key for key in EXPECTED.files if "lora" in key]
+    assert len(keys) == 20
+    for key in keys:
+        block, kind, product, factor = key.split(".")[4:8]
+        layer = net.layers[2 * int(block) + (1 if kind == "self_attn" else 2)]
+        found = layer[f"layers.1.{own[product]}_weight.default.{factor.lower()}"]
+        np.testing.assert_allclose(found, EXPECTED[key], atol=2e-5, err_msg=key)
+
+
+def test_what_is_written_is_what_was_read(tmp_path: Path) -> None:
+    llama().load_adapter(ADAPTER).save_adapter(tmp_path, base="llama")
+    with (
+        loom.open_tensors(tmp_path / "adapter_model.safetensors") as ours,
+        loom.open_tensors(ADAPTER / "adapter_model.safetensors") as theirs,
+    ):
+        assert sorted(ours) == sorted(theirs)
+        for name, entry in theirs.items():
+            assert (ours[name].numpy() == entry.numpy()).all()
+    ours, theirs = (
+        json.loads((folder / "adapter_config.json").read_text()) for folder in (tmp_path, ADAPTER)
+    )
+    assert ours.keys() <= theirs.keys()
+    theirs["target_modules"] = sorted(theirs["target_modules"])
+    assert {key: theirs[key] for key in ours} == ours
+
+
+def decoder() -> loom.Network:
+    attention = nn.MultiHeadAttention(2, key_value_heads=1, causal=True, rotary=nn.Rotary(), bias=False)
+    layers = [
+        nn.Embedding(20, 8),
+        nn.Residual([nn.RMSNorm(), attention]),
+        nn.Residual([nn.RMSNorm(), nn.SwiGLU(12)]),
+        nn.Dense(20),
+    ]
+    return loom.Sequential(layers, input_shape=6, seed=0)
+
+
+def trained(net: loom.Network) -> loom.Network:
+    draws = np.random.default_rng(0)
+    for layer in net.layers:
+        for name in layer.parameters:
+            if "lora_b" in name:
+                layer[name] = draws.normal(size=layer[name].shape)
+    return net
+
+
+@pytest.mark.parametrize(("modules", "targets"), [("llama", "*_weight"), ("loom", None)])
+def test_adapters_go_through_files_for_any_network(modules: Any, targets: Any, tmp_path: Path) -> None:
+    net = trained(decoder().add_adapter(rank=2, targets=targets))
+    net.save_adapter(tmp_path / "deep" / "folder", modules=modules)
+    other = decoder().load_adapter(tmp_path / "deep" / "folder", "other")
+    x = np.arange(6)[None]
+    assert (other.predict(x) == net.predict(x)).all()
+    assert other.adapters["other"].weights == net.adapters["default"].weights
+    assert not other.adapters["other"].trainable
+
+
+def test_some_layers_are_told_by_their_whole_names(tmp_path: Path) -> None:
+    net = llama().add_adapter(rank=2, targets="0.0.0.3.*query*")
+    net.save_adapter(tmp_path)
+    told = json.loads((tmp_path / "adapter_config.json").read_text())["target_modules"]
+    assert told == ["model.layers.1.self_attn.q_proj"]
+
+
+def test_rows_of_neighbouring_pairs_are_written_as_those_of_halves(tmp_path: Path) -> None:
+    """A network that turns neighbours is one that turns halves, with rows in another order."""
+    halves = llama()
+    config = halves.config.to_config()
+    text = json.dumps(config).replace('"half_split"', '"interleaved"')
+    neighbours = loom.Network.from_config(json.loads(text))
+    state = halves.state_dict()
+    size = 4
+    order = np.array([0, 2, 1, 3])
+    for name, values in state.items():
+        if "query_weight" in name or "key_weight" in name:
+            state[name] = values.reshape(-1, size, values.shape[-1])[:, order].reshape(values.shape)
+    neighbours.load_state_dict(state)
+    x = EXPECTED["tokens"]
+    np.testing.assert_allclose(neighbours.predict(x), EXPECTED["plain"], atol=1e-5)
+    neighbours.load_adapter(ADAPTER)
+    np.testing.assert_allclose(neighbours.predict(x), EXPECTED["logits"], atol=2e-5)
+    neighbours.save_adapter(tmp_path)
+    again = llama().load_adapter(tmp_path)
+    np.testing.assert_allclose(again.predict(x), EXPECTED["logits"], atol=2e-5)
+
+
+def changed(folder: Path, **settings: Any) -> Path:
+    shutil.copytree(ADAPTER, folder, dirs_exist_ok=True)
+    path = folder / "adapter_config.json"
+    config = {**json.loads(path.read_text()), **settings}
+    path.write_text(json.dumps(config))
+    return folder
+
+
+def test_patterns_of_alphas_count(tmp_path: Path) -> None:
+    folder = changed(tmp_path, alpha_pattern={"layers.1.mlp.gate_proj": 7, "layers.1.mlp.down_proj": 7})
+    net = llama().load_adapter(folder)
+    alphas = [json.loads(net._engine.native.adapters(layer.at))[0]["alpha"] for layer in net.layers[1:5]]
+    assert alphas == [5, 5, 5, 7]
+    net.save_adapter(tmp_path / "again")
+    told = json.loads((tmp_path / "again" / "adapter_config.json").read_text())
+    assert sorted(told["alpha_pattern"].values()) == [7, 7]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"peft_type": "IA3"}, "type LORA, not IA3"),
+        ({"bias": "all"}, "bias='all'|bias=\"all\""),
+        ({"use_dora": True}, "use_dora=True"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"fan_in_fan_out": True}, "fan_in_fan_out"),
+        ({"alpha_pattern": {"layers.1.mlp.gate_proj": 7}}, "different ranks or alphas"),
+    ],
+    ids=str,
+)
+def test_other_adapters_are_refused_by_name(settings: dict[str, Any], told: str, tmp_path: Path) -> None:
+    net = llama()
+    with pytest.raises(ConfigError, match=told):
+        net.load_adapter(changed(tmp_path, **settings))
+    assert net.adapters == {}
+
+
+def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
+    net = llama()
+    with pytest.raises(FileError, match=r"adapter_config\.json"):
+        net.load_adapter(tmp_path / "nothing")
+    folder = changed(tmp_path / "a")
+    (folder / "adapter_config.json").write_text("{")
+    with pytest.raises(SerializationError, match="not JSON"):
+        net.load_adapter(folder)
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(SerializationError, match="peft_type"):
+        net.load_adapter(folder)
+    folder = changed(tmp_path / "b", lora_alpha="much")
+    with pytest.raises(SerializationError, match="numbers"):
+        net.load_adapter(folder)
+    folder = changed(tmp_path / "c")
+    key = "base_model.model.model.layers.{}.self_attn.q_proj.lora_{}.weight"
+    a, b = np.ones((2, 16), np.float32), np.ones((16, 2), np.float32)
+    for tensors, error, told in [
+        ({key.format(0, "A"): a}, SerializationError, "but one of"),
+        ({key.format(9, "A"): a, key.format(9, "B"): b}, ConfigError, r"layers\.9\.self_attn"),
+        ({key.format(0, "A"): b, key.format(0, "B"): a}, ShapeError, "takes lora_A of"),
+        ({"base_model.model.lm_head.weight": a}, ConfigError, "no factor of a LoRA adapter"),
+        ({}, SerializationError, "no adapter in it"),
+    ]:
+        write_safetensors(folder / "adapter_model.safetensors", tensors)
+        with pytest.raises(error, match=told):
+            net.load_adapter(folder)
+        assert net.adapters == {}
+
+
+def test_what_has_no_name_there_is_not_written(tmp_path: Path) -> None:
+    net = decoder().add_adapter()
+    with pytest.raises(ConfigError, match='modules="loom"'):
+        net.save_adapter(tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+    with pytest.raises(ConfigError, match="unknown adapter"):
+        net.save_adapter(tmp_path, "other")
+    with pytest.raises(ConfigError, match="modules"):
+        net.save_adapter(tmp_path, modules="keras")  # type: ignore[arg-type]
+
+
+def test_peft_computes_what_loom_computes(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    peft = pytest.importorskip("peft")
+    transformers = pytest.importorskip("transformers")
+    net, tokens = llama(), EXPECTED["tokens"]
+    trained(net.add_adapter(rank=4, targets=["query", "output", "up"], rank_stabilized=True))
+    net.save_adapter(tmp_path, base="llama")
+    model = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / "hub" / "llama")
+    adapted = peft.PeftModel.from_pretrained(model, tmp_path)
+    with torch.no_grad():
+        logits = adapted(torch.tensor(tokens)).logits.numpy()
+    np.testing.assert_allclose(logits, net.predict(tokens), atol=1e-4)
