@@ -326,3 +326,55 @@ pub(super) fn inputs_of<T: Clone>(takes_context: bool, input: T, inputs: &[T]) -
     let context = inputs.get(1).filter(|_| takes_context);
     std::iter::once(input).chain(context.cloned()).collect()
 }
+
+/// What a layer holds and reads, where that is what its chain `layers` does.
+macro_rules! holds_as_its_layers {
+    () => {
+        fn parameters(&self, inputs: &[$crate::tensor::Shape]) -> Vec<$crate::layers::ParameterSpec> {
+            self.layers.parameters(inputs)
+        }
+
+        fn states(&self, inputs: &[$crate::tensor::Shape]) -> Vec<$crate::state::StateSpec> {
+            self.layers.states(inputs)
+        }
+
+        fn carried(
+            &self,
+            inputs: &[$crate::tensor::Shape],
+            length: usize,
+        ) -> Vec<$crate::state::CarriedSpec> {
+            self.layers.carried(inputs, length)
+        }
+
+        fn takes_context(&self) -> bool {
+            self.layers.takes_context()
+        }
+
+        fn index_limit(&self) -> Option<usize> {
+            self.layers.index_limit()
+        }
+    };
+}
+pub(super) use holds_as_its_layers;
+
+/// What becomes of shapes and steps, where that is what the chain `layers` makes of them.
+macro_rules! goes_as_its_layers {
+    () => {
+        fn output_shape(&self, inputs: &[$crate::tensor::Shape]) -> $crate::Result<$crate::tensor::Shape> {
+            self.layers.output_shape(inputs)
+        }
+
+        fn keeps_elements(&self) -> bool {
+            self.layers.keeps_elements()
+        }
+
+        fn is_stepwise(&self) -> bool {
+            self.layers.is_stepwise()
+        }
+
+        fn steps(&self) -> $crate::layers::Steps {
+            self.layers.steps()
+        }
+    };
+}
+pub(super) use goes_as_its_layers;

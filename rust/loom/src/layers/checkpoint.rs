@@ -1,17 +1,14 @@
 //! Layers whose values are computed again for their gradients, instead of being kept.
 
-use super::chain::Chain;
+use super::chain::{Chain, goes_as_its_layers, holds_as_its_layers};
 use super::kind_registry::Configured;
 use super::settings::{kind_and_config, settings};
 use super::{
-    ActivationLayer, BatchNorm, Context, Dense, Dropout, Forward, Layer, ParameterSpec, Residual, Sample,
-    Steps, TargetRules, Want,
+    ActivationLayer, BatchNorm, Context, Dense, Dropout, Forward, Layer, Residual, Sample, TargetRules, Want,
 };
 use crate::Result;
 use crate::ops::pointwise::Activation;
 use crate::program::{Builder, Value};
-use crate::state::{CarriedSpec, StateSpec};
-use crate::tensor::Shape;
 
 settings! {
     /// Layers in a row of which training keeps no more than their input: what is between is computed again
@@ -51,41 +48,8 @@ impl Configured for Checkpoint {
 impl Layer for Checkpoint {
     kind_and_config!();
 
-    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
-        self.layers.output_shape(inputs)
-    }
-
-    fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
-        self.layers.parameters(inputs)
-    }
-
-    fn states(&self, inputs: &[Shape]) -> Vec<StateSpec> {
-        self.layers.states(inputs)
-    }
-
-    fn carried(&self, inputs: &[Shape], length: usize) -> Vec<CarriedSpec> {
-        self.layers.carried(inputs, length)
-    }
-
-    fn takes_context(&self) -> bool {
-        self.layers.takes_context()
-    }
-
-    fn index_limit(&self) -> Option<usize> {
-        self.layers.index_limit()
-    }
-
-    fn keeps_elements(&self) -> bool {
-        self.layers.keeps_elements()
-    }
-
-    fn is_stepwise(&self) -> bool {
-        self.layers.is_stepwise()
-    }
-
-    fn steps(&self) -> Steps {
-        self.layers.steps()
-    }
+    holds_as_its_layers!();
+    goes_as_its_layers!();
 
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
         self.layers.forward(b, cx, inputs)

@@ -1,14 +1,13 @@
 //! Padding that the layers inside leave out.
 
-use super::chain::Chain;
+use super::chain::{Chain, holds_as_its_layers};
 use super::kind_registry::Configured;
 use super::settings::{kind_and_config, settings};
-use super::{Context, Dense, Forward, Layer, MaskedSoftmax, ParameterSpec, Sample, Steps, Want, shape_error};
+use super::{Context, Dense, Forward, Layer, MaskedSoftmax, Sample, Steps, Want, shape_error};
 use crate::Result;
 use crate::ops::StepMask;
 use crate::ops::pointwise::Activation;
 use crate::program::{Builder, Value};
-use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
 
 settings! {
@@ -67,25 +66,7 @@ impl Layer for Masked {
         self.layers.output_shape(inputs)
     }
 
-    fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
-        self.layers.parameters(inputs)
-    }
-
-    fn states(&self, inputs: &[Shape]) -> Vec<StateSpec> {
-        self.layers.states(inputs)
-    }
-
-    fn carried(&self, inputs: &[Shape], length: usize) -> Vec<CarriedSpec> {
-        self.layers.carried(inputs, length)
-    }
-
-    fn takes_context(&self) -> bool {
-        self.layers.takes_context()
-    }
-
-    fn index_limit(&self) -> Option<usize> {
-        self.layers.index_limit()
-    }
+    holds_as_its_layers!();
 
     fn steps(&self) -> Steps {
         // It finds padding itself.

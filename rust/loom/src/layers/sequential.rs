@@ -1,16 +1,12 @@
 //! Layers in a row as one layer.
 
-use super::chain::Chain;
+use super::chain::{Chain, goes_as_its_layers, holds_as_its_layers};
 use super::kind_registry::Configured;
 use super::settings::{kind_and_config, settings};
-use super::{
-    ActivationLayer, Context, Dense, Forward, Layer, ParameterSpec, Sample, Steps, TargetRules, Want,
-};
+use super::{ActivationLayer, Context, Dense, Forward, Layer, Sample, TargetRules, Want};
 use crate::Result;
 use crate::ops::pointwise::Activation;
 use crate::program::{Builder, Value};
-use crate::state::{CarriedSpec, StateSpec};
-use crate::tensor::Shape;
 use std::sync::Arc;
 
 settings! {
@@ -60,41 +56,8 @@ impl Configured for Sequential {
 impl Layer for Sequential {
     kind_and_config!();
 
-    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
-        self.layers.output_shape(inputs)
-    }
-
-    fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
-        self.layers.parameters(inputs)
-    }
-
-    fn states(&self, inputs: &[Shape]) -> Vec<StateSpec> {
-        self.layers.states(inputs)
-    }
-
-    fn carried(&self, inputs: &[Shape], length: usize) -> Vec<CarriedSpec> {
-        self.layers.carried(inputs, length)
-    }
-
-    fn takes_context(&self) -> bool {
-        self.layers.takes_context()
-    }
-
-    fn index_limit(&self) -> Option<usize> {
-        self.layers.index_limit()
-    }
-
-    fn keeps_elements(&self) -> bool {
-        self.layers.keeps_elements()
-    }
-
-    fn is_stepwise(&self) -> bool {
-        self.layers.is_stepwise()
-    }
-
-    fn steps(&self) -> Steps {
-        self.layers.steps()
-    }
+    holds_as_its_layers!();
+    goes_as_its_layers!();
 
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
         self.layers.forward(b, cx, inputs)

@@ -41,8 +41,10 @@ pub(crate) fn units(program: &Program, numbers: Vec<usize>, rows: usize, most_ro
         for &member in &unit.members {
             taken[member] = true;
         }
-        // A step that joins a later one no longer runs where it stood.
-        units.retain(|earlier| !unit.members.iter().any(|member| earlier.members.contains(member)));
+        if unit.together.is_some() {
+            // A step that joins a later one no longer runs where it stood.
+            units.retain(|earlier| !unit.members.iter().any(|member| earlier.members.contains(member)));
+        }
         units.push(unit);
     }
     units

@@ -4,7 +4,7 @@ use super::Product;
 use super::gpu::{Extent, limits};
 use crate::ops::pointwise::{Activation, WGSL_PRELUDE};
 use crate::shader::product::{Finish, LeftForm, Operands, Problem, Together};
-use crate::shader::{GpuOperation, Operand, Recorder};
+use crate::shader::{Operand, Recorder};
 use crate::{Error, Result};
 
 /// What is made for products alone, by the operation that it replaces.
@@ -97,14 +97,5 @@ impl Products {
         }
         together.record(recorder, &limits)?;
         Ok(true)
-    }
-}
-
-impl GpuOperation for Products {
-    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        match self.record_together(recorder)? {
-            true => Ok(()),
-            false => Err(Error::Internal("these products cannot be made at once".into())),
-        }
     }
 }

@@ -158,9 +158,8 @@ impl Pass<'_> {
             Finish::Derivative(text) => {
                 shader = shader.read("saved", ty, given(self.operands.saved, "derivative's argument")?);
                 let factor = each(&|c| format!("derivative(before{c})"));
-                let text_of =
-                    format!("    let before = saved[at];\n    output[at] = biased * {factor}{residual};\n");
-                (text, text_of)
+                let value = format!("biased * {factor}{residual}");
+                (text, format!("    let before = saved[at];\n    output[at] = {value};\n"))
             }
         };
         Ok(shader
