@@ -360,7 +360,7 @@ fn steps_that_are_made_together_may_be() -> Result<()> {
     use super::together::units;
     let network = network(false)?;
     let mut found = 0;
-    for seed in 0..3000 {
+    for seed in 0..12_000 {
         for rewrites in [Rewrites::default(), Rewrites::none()] {
             let (program, pinned) = program(seed, &network, &rewrites);
             let units = units(&program, (0..program.steps.len()).collect(), 1, 8);
