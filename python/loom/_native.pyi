@@ -11,6 +11,7 @@ __all__ = [
     "Claim",
     "Evaluator",
     "LayerCopy",
+    "Meeting",
     "Mesh",
     "Network",
     "Report",
@@ -233,7 +234,7 @@ class Session:
 
 @final
 class Meeting:
-    def __init__(self, ranks: int) -> None: ...
+    def __new__(cls, ranks: int) -> Meeting: ...
     def fail(self, message: str) -> None: ...
 
 @final

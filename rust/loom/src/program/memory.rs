@@ -87,6 +87,7 @@ impl Program {
     }
 
     /// Whether two values have an element in common.
+    #[cfg(feature = "gpu")]
     pub(super) fn is_same_memory(&self, one: Value, other: Value) -> bool {
         self.region(one).whole().meets(self.region(other).whole())
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::ops::testing::{Setting, numbers};
+use crate::ops::testing::Setting;
 
 /// A call over these rows of scores.
 fn setting(op: &Choose, y: &[f32], position: usize) -> Setting<f32> {
@@ -35,6 +35,7 @@ fn what_was_chosen_is_recalled() {
 #[test]
 fn gpus_choose_as_the_cpu_does() {
     use crate::gpu::testing::check;
+    use crate::ops::testing::numbers;
     for (rows, classes) in [(1, 1), (3, 31), (2, 5000)] {
         let op = Choose { time: 3, classes, capacity: 20 };
         let mut y: Vec<f32> = numbers(1, rows * classes);
