@@ -18,12 +18,16 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Whatever pip installs below, maturin's calls of it included, so that no release of others breaks tests.
 export PIP_CONSTRAINT := $(abspath constraints.txt)
 
+# The unit tests stand in the library that everything else links: loom-nn is compiled once for all tests.
+TESTED := --features loom-nn/unit-tests
+
 RUST_FILES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name '*.toml' -o -name '*.wgsl')
 
 .PHONY: help
 help:
 	@echo 'make demo    train a network on handwritten digits (writes to out/)'
 	@echo 'make test    every test, Rust and Python, with the totals last'
+	@echo 'make coverage  which lines of the Python package its tests run'
 	@echo 'make soak    the long tests that make test leaves out'
 	@echo 'make fuzz    every fuzz target in turn, for MINUTES in all (10)'
 	@echo 'make model   the thread pool under a model checker'
@@ -41,13 +45,19 @@ demo: $(if $(wildcard $(STAMPS)/release),$(STAMPS)/release,$(STAMPS)/quick) $(ST
 .PHONY: test
 test: $(STAMPS)/development $(STAMPS)/dev
 	@mkdir -p $(REPORTS) && rm -f $(REPORTS)/*
-	@{ $(BIN)/python -m pytest -n auto --cov --cov-report=term --junitxml=$(REPORTS)/pytest.xml \
+	@{ $(BIN)/python -m pytest -n auto --durations=40 --junitxml=$(REPORTS)/pytest.xml \
 	    >$(REPORTS)/pytest.log 2>&1 || touch $(REPORTS)/failed; } & \
-	{ cargo test --workspace --no-fail-fast 2>&1 | tee $(REPORTS)/cargo.log; } || touch $(REPORTS)/failed; \
+	{ { cargo test --workspace $(TESTED) --no-fail-fast --test '*' || touch $(REPORTS)/failed; \
+	    cargo test --workspace $(TESTED) --doc; } 2>&1 | tee $(REPORTS)/cargo.log; } || touch $(REPORTS)/failed; \
 	wait
 	@cat $(REPORTS)/pytest.log
 	@$(BIN)/python tools/totals.py $(REPORTS)/cargo.log $(REPORTS)/pytest.xml $(REPORTS)/totals
 	@test ! -e $(REPORTS)/failed
+
+# Counting lines takes time that `make test` need not spend.
+.PHONY: coverage
+coverage: $(STAMPS)/development $(STAMPS)/dev
+	$(BIN)/python -m pytest -n auto --cov --cov-report=term
 
 .PHONY: soak
 soak: $(STAMPS)/release $(STAMPS)/dev model
@@ -132,6 +142,6 @@ $(STAMPS)/quick:
 	@rm -f $(STAMPS)/release $(STAMPS)/development && touch $@
 
 $(STAMPS)/development:
-	@cargo build --workspace --lib --tests --examples
-	@$(BIN)/maturin develop
+	@cargo build --workspace $(TESTED) --lib --examples --test '*'
+	@$(BIN)/maturin develop $(TESTED)
 	@rm -f $(STAMPS)/release $(STAMPS)/quick && touch $@

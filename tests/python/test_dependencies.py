@@ -45,13 +45,15 @@ def python_dependencies() -> dict[str, set[str]]:
 
 def test_every_crate_is_listed_with_a_reason() -> None:
     found = defaultdict(set)
-    for folder in ("loom", "loom-python"):
+    for folder in ("loom", "loom-python", "loom-tests"):
         manifest = read(f"rust/{folder}/Cargo.toml")
+        of_tests = {asked.removeprefix("dep:") for asked in manifest.get("features", {}).get("unit-tests", [])}
         tables = [manifest, *manifest.get("target", {}).values()]
         for table in tables:
             for kind in ("dependencies", "build-dependencies", "dev-dependencies"):
                 for name in table.get(kind, {}):
-                    found[name].add("tests" if kind == "dev-dependencies" else manifest["package"]["name"])
+                    tests = kind == "dev-dependencies" or name in of_tests
+                    found[name].add("tests" if tests else manifest["package"]["name"])
     assert rows("Rust") == found
 
 
@@ -78,7 +80,8 @@ def test_licences_of_crates_are_allowed() -> None:
 
 def features(*selection: str) -> dict[str, set[str]]:
     """Returns the features that every crate is built with for a selection of packages."""
-    command = ["cargo", "tree", "--offline", *selection, "--format", "{p} [{f}]", "--prefix", "none"]
+    tested = ["--features", "loom-nn/unit-tests"]
+    command = ["cargo", "tree", "--offline", *selection, *tested, "--format", "{p} [{f}]", "--prefix", "none"]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     found: dict[str, set[str]] = defaultdict(set)
     for line in shown.splitlines():

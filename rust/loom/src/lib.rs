@@ -34,6 +34,11 @@
 //! [`Device::open`] for the names of devices, and `loom::gpu` (the feature `gpu`, on by default)
 //! for what GPUs there are.
 
+// Its #[test] registers where the library has its tests in it.
+#[cfg(feature = "unit-tests")]
+#[macro_use(test)]
+extern crate loom_nn_tests;
+
 mod device;
 mod error;
 mod lasting;
@@ -59,6 +64,8 @@ pub mod shader;
 pub mod simd;
 pub mod state;
 pub mod train;
+#[cfg(feature = "unit-tests")]
+pub mod unit_tests;
 pub mod weights;
 
 pub use device::Device;
