@@ -145,10 +145,10 @@ if TYPE_CHECKING:
     from loom.tensors import TensorEntry as TensorEntry
     from loom.tensors import TensorFile as TensorFile
     from loom.tensors import open_tensors as open_tensors
+    from loom.text.measuring import perplexity as perplexity
     from loom.trainer import Trainer as Trainer
     from loom.training import train as train
     from loom.training.config import TrainingConfig as TrainingConfig
-    from loom.text.measuring import perplexity as perplexity
     from loom.training.evaluation import evaluate as evaluate
     from loom.training.receipt import Receipt as Receipt
     from loom.training.result import TrainingResult as TrainingResult

@@ -10,13 +10,13 @@ alone (Leviathan et al. 2023, with the same draws for guess and choice instead o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from loom.errors import ConfigError
+from loom.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from loom.text.constraints import Constraint
-    from loom.text.model import LanguageModel
     from loom.text.sampling import Sampler
     from loom.text.sessions import Lease
 
@@ -27,6 +27,16 @@ _FIRST, _MOST = 4, 16
 
 _LENGTHS = (4, 3, 2)
 """How many of the last tokens are looked for, the longest first."""
+
+
+class Model(Protocol):
+    """What a guesser asks of a language model."""
+
+    capacity: int
+    vocabulary: Vocabulary
+
+    def lease(self, tokens: Sequence[int]) -> Lease:
+        """Returns a session for a text."""
 
 
 class Guesser(Protocol):
@@ -112,7 +122,7 @@ class SmallModel:
         model: The smaller model, with the same tokens.
     """
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: Model) -> None:
         self._model = model
         self._count = _Count()
         self._lease: Lease | None = None
@@ -156,7 +166,7 @@ class SmallModel:
             lease.give_back()
 
 
-def guesser_of(draft: object, model: LanguageModel) -> Guesser | None:
+def guesser_of(draft: object, model: Model) -> Guesser | None:
     """Makes what guesses for an answer.
 
     Args:
@@ -170,11 +180,11 @@ def guesser_of(draft: object, model: LanguageModel) -> Guesser | None:
         return None
     if draft == "lookup":
         return Lookup()
-    other = getattr(draft, "tokenizer", None)
-    if other is None or not hasattr(draft, "lease"):
+    other = getattr(draft, "vocabulary", None)
+    if not isinstance(other, Vocabulary) or not hasattr(draft, "lease"):
         raise ConfigError(f'generate: draft must be "lookup" or a language model, got {draft!r:.60}')
-    if draft is model or other.get_vocab() != model.tokenizer.get_vocab():
+    if draft is model or other.tokenizer.get_vocab() != model.vocabulary.tokenizer.get_vocab():
         raise ConfigError(
             "generate: draft must be another model with the same tokens, such as a smaller one of its family"
         )
-    return SmallModel(draft)  # type: ignore[arg-type]  # has what is asked of it
+    return SmallModel(cast("Model", draft))
