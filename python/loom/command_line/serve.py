@@ -106,7 +106,7 @@ def _of_language(file: str, device: str, given: dict[str, Any]) -> tuple[Any, fl
     path = Path(file)
     usual = path.stem if path.suffix == ".gguf" else path.resolve().name
     settings = LanguageSettings(**{"name": usual, **given})
-    model = load(file, **loading, device=device, kept=settings.max_running)
+    model = load(file, **loading, device=device)
     return create_language_app(model, settings), min(settings.timeout, _LONGEST_END), "/"
 
 

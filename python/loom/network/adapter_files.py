@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -232,7 +233,8 @@ def load_adapter(
 
     Args:
         path: The folder with adapter_config.json and adapter_model.safetensors.
-        name: What it is to be called here.
+        name: What it is to be called here. Products of one layer that have other ranks or alphas there
+            (peft's rank_pattern and alpha_pattern) get the largest of them, their factors zeros or a scale.
         trainable: Whether an optimizer may move it. The network's own parameters are left as they are:
             `net.freeze()` keeps them from being trained.
 
@@ -263,13 +265,7 @@ def load_adapter(
         # In the layer's order, whatever that of the file.
         order = engine_of(self).native.adaptable(at)
         group.sort(key=lambda entry: order.index(entry[0].weight))
-        ranks = {(len(down), _alpha(config, module.name)) for module, down, _ in group}
-        if len(ranks) > 1:
-            raise ConfigError(
-                f"{folder}: the adapters of layer {group[0][0].layer.path} have different ranks or alphas; "
-                "those of one layer are alike in loom"
-            )
-        ((rank, alpha),) = ranks
+        rank, alpha, chosen[at] = _alike(group, config)
         settings = {
             "name": name,
             "rank": rank,
@@ -281,7 +277,7 @@ def load_adapter(
         entries.append((group[0][0].layer, [module.weight for module, _, _ in group], settings))
     put_adapter(self, entries)
     try:
-        for module, down, up in (each for group in chosen.values() for each in group):
+        for module, down, up in (each for group in list(chosen.values()) for each in group):
             rows = up if module.order is None else up[module.order]
             module.layer[f"{module.weight}.{name}.lora_a"] = down
             module.layer[f"{module.weight}.{name}.lora_b"] = rows
@@ -318,6 +314,34 @@ def _alpha(config: dict[str, Any], module: str) -> float:
         if re.match(rf"(.*\.)?({pattern})$", module):
             return float(alpha)
     return float(config["lora_alpha"])
+
+
+def _alike(
+    group: list[tuple[_Module, NDArray[Any], NDArray[Any]]], config: dict[str, Any]
+) -> tuple[int, float, list[tuple[_Module, NDArray[Any], NDArray[Any]]]]:
+    """Gives the adapters of one layer one rank and one alpha, by what they add staying what it is.
+
+    Smaller ranks are filled up with zeros, which training leaves; what another alpha scales by goes into B.
+
+    Returns:
+        The rank, the alpha, and the factors.
+    """
+    alphas = [_alpha(config, module.name) for module, _, _ in group]
+    rank, alpha = max(len(down) for _, down, _ in group), max(alphas, key=abs)
+
+    def scale(alpha: float, rank: int) -> float:
+        return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+    alike = []
+    for (module, down, up), own in zip(group, alphas, strict=True):
+        more = rank - len(down)
+        if alpha and (more or own != alpha):
+            up = np.pad(up * np.float32(scale(own, len(down)) / scale(alpha, rank)), ((0, 0), (0, more)))
+            down = np.pad(down, ((0, more), (0, 0)))
+        elif more:
+            up, down = np.pad(up, ((0, 0), (0, more))), np.pad(down, ((0, more), (0, 0)))
+        alike.append((module, down, up))
+    return rank, alpha, alike
 
 
 _KEY = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])(?:\.[A-Za-z0-9_-]+)?\.weight")

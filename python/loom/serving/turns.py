@@ -32,7 +32,7 @@ class Turns:
         self._thread = ThreadPoolExecutor(1, "loom serve")
         self._free = asyncio.Semaphore(most)
         # What has been made for whom, and who makes it.
-        self._listeners: dict[int, asyncio.Queue[Told]] = {}
+        self._listeners: dict[int, asyncio.Queue[Told | Exception]] = {}
         self._work: asyncio.Task[None] | None = None
         self.running = 0
         """How many are made."""
@@ -74,13 +74,15 @@ class Turns:
             TimeoutError: It has not ended by then.
             LoomError: The network fails.
         """
-        queue: asyncio.Queue[Told] = asyncio.Queue()
+        queue: asyncio.Queue[Told | Exception] = asyncio.Queue()
         self._listeners[id(generation)] = queue
         self._batch.add(generation)
         self._go_on()
         try:
             while True:
                 told = await asyncio.wait_for(queue.get(), deadline - monotonic())
+                if isinstance(told, Exception):
+                    raise told
                 if told.error is not None:
                     raise told.error
                 if told.tokens:
@@ -101,10 +103,16 @@ class Turns:
         """Steps until there is nothing to do."""
         loop = asyncio.get_running_loop()
         while not self._batch.idle:
-            for told in await loop.run_in_executor(self._thread, self._batch.step):
-                queue = self._listeners.get(id(told.generation))
-                if queue is not None:
-                    queue.put_nowait(told)
+            try:
+                made = await loop.run_in_executor(self._thread, self._batch.step)
+            except Exception as error:  # noqa: BLE001 - whoever waits is told, and raises it
+                for queue in self._listeners.values():
+                    queue.put_nowait(error)
+                return
+            for told in made:
+                listener = self._listeners.get(id(told.generation))
+                if listener is not None:
+                    listener.put_nowait(told)
 
     def close(self) -> None:
         """Ends the thread, behind what is under way."""

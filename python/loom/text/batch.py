@@ -80,8 +80,11 @@ class Batch:
 
     def __init__(self, network: Network, capacity: int, lock: RLock, most: int) -> None:
         self._lock = lock
-        self._bank = Bank(network, whole("Batch", "most", most, least=1, most=1 << 16), capacity, lock)
-        self._most = most
+        self._network = network
+        self._capacity = capacity
+        self._most = whole("Batch", "most", most, least=1, most=1 << 16)
+        # Its memory is taken when somebody joins.
+        self._made: Bank | None = None
         self._waiting: deque[Generation] = deque()
         self._leaving: deque[Generation] = deque()
         self._running: list[_Entry] = []
@@ -142,6 +145,12 @@ class Batch:
             if writing:
                 told += self._read(writing)
         return told
+
+    @property
+    def _bank(self) -> Bank:
+        if self._made is None:
+            self._made = Bank(self._network, self._most, self._capacity, self._lock)
+        return self._made
 
     def _leave(self) -> None:
         while self._leaving:

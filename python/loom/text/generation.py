@@ -207,6 +207,11 @@ class Generation(Iterator[str]):
         self.close()
 
     @property
+    def longest(self) -> int:
+        """The most tokens that are read for it."""
+        return min(self._plan.capacity, self.prompt_tokens + self._most)
+
+    @property
     def ended_by_token(self) -> bool:
         """Whether the last token is one that ends answers."""
         return bool(self.tokens) and self.tokens[-1].token in self._plan.end

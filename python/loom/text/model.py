@@ -218,7 +218,9 @@ class LanguageModel:
         generations = [self.generate(prompt, **options) for prompt in prompts]
         whole("complete_all", "together", together, least=1, most=1 << 16)
         if generations:
-            batch = self.batch(min(together, len(generations)))
+            # No more memory than the longest of them needs.
+            longest = max(generation.longest for generation in generations)
+            batch = Batch(self.network, longest, self.lock, min(together, len(generations)))
             for generation in generations:
                 batch.add(generation)
             for told in batch:
