@@ -516,6 +516,17 @@ def test_limits() -> None:
     assert sorted(answer.status_code for answer in answers) == [200, 429]
 
 
+def test_guesses_ahead_change_no_answer() -> None:
+    body = {"prompt": "a b a b a b", "seed": 3, "max_tokens": 30, "temperature": 0.5}
+    small = LanguageModel(decoder(400, blocks=1), Vocabulary(byte_level()), capacity=100)
+    told = []
+    for draft in (None, "lookup", small):
+        app = create_language_app(model(), draft=draft)  # type: ignore[arg-type]
+        answers = asked(app, ("completions", body), ("completions", {**body, "seed": 4}))
+        told.append([answer.json()["choices"][0]["text"] for answer in answers])
+    assert told[0] == told[1] == told[2]
+
+
 def test_an_answer_that_takes_too_long() -> None:
     slow = model()
     app = create_language_app(slow, LanguageSettings(timeout=0.2, max_running=1))

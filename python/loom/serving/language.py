@@ -11,7 +11,7 @@ from functools import partial
 from importlib import resources
 from math import ceil
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from loom._native import __version__
 from loom.errors import LoomError
@@ -44,7 +44,11 @@ class _Gone(Exception):  # noqa: N818 - no error
     """Nobody listens any more."""
 
 
-def language_application(model: LanguageModel, settings: LanguageSettings) -> Any:  # noqa: ANN401 - FastAPI's
+def language_application(
+    model: LanguageModel,
+    settings: LanguageSettings,
+    draft: LanguageModel | Literal["lookup"] | None = None,
+) -> Any:  # noqa: ANN401 - FastAPI's
     """Makes the application; see `loom.serving.create_language_app`."""
     from fastapi import FastAPI, Request, Response
     from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
@@ -100,7 +104,7 @@ def language_application(model: LanguageModel, settings: LanguageSettings) -> An
         prompts: list[Any] = [None] if isinstance(request, ChatRequest) else request.prompts
         for prompt in prompts:
             for choice in range(request.choices):
-                options: Options = {**request.options, "stream": choice}
+                options: Options = {**request.options, "stream": choice, "draft": draft}
                 if isinstance(request, ChatRequest):
                     made.append(
                         model.chat(

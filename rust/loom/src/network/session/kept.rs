@@ -63,12 +63,13 @@ impl Session {
         }
         for ((place, content), kept) in self.carried.places().iter().zip(&mut contents).zip(kept) {
             let extents = &place.spec.shape[..];
-            let wanted: Vec<usize> = [self.rows, steps].iter().chain(extents.iter().skip(1)).copied().collect();
-            if kept.shape()[..] != wanted[..] {
+            let wanted: Vec<usize> =
+                [self.rows, steps].iter().chain(extents.iter().skip(1)).copied().collect();
+            if kept.shape() != wanted {
                 return Err(Error::Shape(format!(
                     "\"{}\" of this session is {wanted:?}, got {:?}",
                     place.spec.name,
-                    &kept.shape()[..]
+                    kept.shape()
                 )));
             }
             crate::tensor::check_finite(kept, "what a session has kept")?;
@@ -83,7 +84,8 @@ impl Session {
         match self.by_place {
             true => Ok(()),
             false => Err(Error::State(
-                "a recurrent layer keeps the state of the newest step alone, so there are no steps to keep".into(),
+                "a recurrent layer keeps the state of the newest step alone, so there are no steps to keep"
+                    .into(),
             )),
         }
     }
