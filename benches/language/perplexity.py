@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from copy import deepcopy
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "examples"))
@@ -20,6 +22,9 @@ from tokenizers import Tokenizer, decoders, models  # noqa: E402
 
 import byte_chat  # noqa: E402 - from the folder above
 import loom  # noqa: E402
+
+if TYPE_CHECKING:
+    from loom._typing import NumericTypeName
 
 TYPES = (
     "float16",
@@ -65,10 +70,10 @@ def main() -> None:
     unseen = list(text[cut : cut + options.unseen])
 
     def perplexity(dtype: str, activations: str | None = None) -> float:
-        copy = net.copy()
+        packed = deepcopy(net)
         if dtype != "float32":
-            copy.morph(dtype, activations=activations)  # type: ignore[call-overload]  # one of those listed
-        model = loom.text.LanguageModel(copy, tokenizer(), capacity=256)
+            packed.morph(cast("NumericTypeName", dtype), activations=activations)
+        model = loom.text.LanguageModel(packed, tokenizer(), capacity=256)
         return loom.text.perplexity(model, unseen)
 
     exact = perplexity("float32")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -68,10 +68,12 @@ def read_text(path: str) -> str:
         raise click.BadParameter(f"{path} cannot be read: {error}") from error
 
 
-def guessing_by(path: str | None) -> LanguageModel | str | None:
+def guessing_by(path: str | None) -> LanguageModel | Literal["lookup"] | None:
     """Returns what guesses ahead."""
-    if path is None or path == "lookup":
-        return path
+    if path is None:
+        return None
+    if path == "lookup":
+        return "lookup"
     from loom.text import load
 
     return load(path)
