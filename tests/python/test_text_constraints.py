@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ pytest.importorskip("tokenizers", reason="the extra text is not installed")
 pytest.importorskip("llguidance", reason="the extra text is not installed")
 
 import loom
+from loom.command_line import main
 from loom.text import ChatTemplate, LanguageModel, Vocabulary
-from text_models import CHAT, byte_level, decoder, sentence_pieces
+from text_models import CHAT, SETTINGS, byte_level, decoder, sentence_pieces, write_folder
 
 jsonschema = pytest.importorskip("jsonschema", reason="answers by schema are checked by jsonschema")
 
@@ -164,6 +166,27 @@ def test_a_chat_that_fills_in_a_form() -> None:
     assert told.logprob <= told.top[0][1]
     # An answer that has no more tokens ends before it is whole.
     assert talks.complete("Once", regex="a{9}b", max_tokens=3).finish == "length"
+
+
+def test_forms_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_folder(tmp_path / "tiny", decoder(400), byte_level(size=400), **SETTINGS)
+    talks = loom.text.load(folder)
+    schema, grammar = tmp_path / "schema.json", tmp_path / "grammar.lark"
+    schema.write_text('{"enum": ["ja", "nein"]}', encoding="utf-8")
+    grammar.write_text('start: "森" | "中"', encoding="utf-8")
+    words = ["generate", str(folder), "Well?", "--seed", "4"]
+    options: list[tuple[list[str], dict[str, Any]]] = [
+        (["--regex", "[ab]{3}"], {"regex": "[ab]{3}"}),
+        (["--json-schema", str(schema)], {"json_schema": {"enum": ["ja", "nein"]}}),
+        (["--grammar", str(grammar)], {"grammar": 'start: "森" | "中"'}),
+        (["--max-tokens", "90", "--sinks", "4"], {"max_tokens": 90, "sinks": 4}),
+    ]
+    for more, told in options:
+        assert main([*words, *more]) == 0
+        assert capsys.readouterr().out == talks.complete("Well?", seed=4, **told).text + "\n"
+    with pytest.raises(SystemExit):
+        main([*words, "--grammar", str(tmp_path / "nowhere")])
+    assert "cannot be read" in capsys.readouterr().err
 
 
 def test_forms_that_are_none() -> None:
