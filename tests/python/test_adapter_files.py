@@ -150,6 +150,42 @@ def test_patterns_of_alphas_count(tmp_path: Path) -> None:
     assert sorted(told["alpha_pattern"].values()) == [7, 7]
 
 
+def test_adapters_with_lengths_go_into_the_weights(tmp_path: Path) -> None:
+    """DoRA by its paper: m (W + s B A) / |W + s B A|, the norm over each output's weights."""
+    folder = changed(tmp_path, use_dora=True)
+    with pytest.raises(ConfigError, match="merge=True"):
+        llama().load_adapter(folder)
+    draws, net, by_hand = np.random.default_rng(2), llama(), llama()
+    with loom.open_tensors(ADAPTER / "adapter_model.safetensors") as file:
+        tensors = {name: entry.numpy() for name, entry in file.items()}
+    state, own = by_hand.state_dict(), {"gate_proj": "gate", "down_proj": "down"}
+    own |= {"q_proj": "query", "k_proj": "key", "v_proj": "value"}
+    for name in [name for name in tensors if name.endswith("lora_A.weight")]:
+        up = tensors[name.replace("lora_A", "lora_B")]
+        length = draws.uniform(0.2, 2.0, len(up)).astype(np.float32)
+        tensors[name.replace("lora_A.weight", "lora_magnitude_vector")] = length
+        _, _, block, kind, product = name.removeprefix("base_model.model.").split(".")[:5]
+        key = f"0.0.0.{2 * int(block) + (1 if kind == 'self_attn' else 2)}.layers.1.{own[product]}_weight"
+        weight = state[key] + np.float32(5 / np.sqrt(3)) * (up @ tensors[name])
+        state[key] = weight * (length / np.linalg.norm(weight, axis=1))[:, None]
+    write_safetensors(folder / "adapter_model.safetensors", tensors)
+    by_hand.load_state_dict(state)
+    net.load_adapter(folder, merge=True)
+    np.testing.assert_allclose(
+        net.predict(EXPECTED["tokens"]), by_hand.predict(EXPECTED["tokens"]), atol=2e-5
+    )
+    assert net.adapters == {}
+    # Others go there, too; with a part missing nothing has changed.
+    plain = llama().load_adapter(ADAPTER, merge=True)
+    np.testing.assert_allclose(plain.predict(EXPECTED["tokens"]), EXPECTED["logits"], atol=2e-5)
+    tensors = {name: array for name, array in tensors.items() if "1.mlp.down_proj.lora_mag" not in name}
+    write_safetensors(folder / "adapter_model.safetensors", tensors)
+    other = llama()
+    with pytest.raises(SerializationError, match="lora_magnitude_vector"):
+        other.load_adapter(folder, merge=True)
+    np.testing.assert_array_equal(other.predict(EXPECTED["tokens"]), llama().predict(EXPECTED["tokens"]))
+
+
 @pytest.mark.parametrize("stabilized", [True, False])
 def test_ranks_and_alphas_by_module(tmp_path: Path, stabilized: bool) -> None:
     """Of any module its own: what is added to its weight is scale B A, by peft's documentation."""
@@ -190,7 +226,7 @@ def test_ranks_and_alphas_by_module(tmp_path: Path, stabilized: bool) -> None:
     [
         ({"peft_type": "IA3"}, "type LORA, not IA3"),
         ({"bias": "all"}, "bias='all'|bias=\"all\""),
-        ({"use_dora": True}, "use_dora=True"),
+        ({"use_dora": True}, "use_dora=True.*merge=True"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"fan_in_fan_out": True}, "fan_in_fan_out"),
     ],
