@@ -145,6 +145,7 @@ if TYPE_CHECKING:
     from loom.tensors import TensorEntry as TensorEntry
     from loom.tensors import TensorFile as TensorFile
     from loom.tensors import open_tensors as open_tensors
+    from loom.text.measuring import perplexity as perplexity
     from loom.trainer import Trainer as Trainer
     from loom.training import train as train
     from loom.training.config import TrainingConfig as TrainingConfig

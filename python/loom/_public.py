@@ -50,6 +50,7 @@ HOMES = {
         "loom.runs": "read_run",
         "loom.schemas": "json_schema",
         "loom.tensors": "TensorEntry TensorFile open_tensors",
+        "loom.text.measuring": "perplexity",
         "loom.trainer": "Trainer",
         "loom.training": "train",
         "loom.training.config": "TrainingConfig",

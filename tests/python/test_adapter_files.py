@@ -150,15 +150,85 @@ def test_patterns_of_alphas_count(tmp_path: Path) -> None:
     assert sorted(told["alpha_pattern"].values()) == [7, 7]
 
 
+def test_adapters_with_lengths_go_into_the_weights(tmp_path: Path) -> None:
+    """DoRA by its paper: m (W + s B A) / |W + s B A|, the norm over each output's weights."""
+    folder = changed(tmp_path, use_dora=True)
+    with pytest.raises(ConfigError, match="merge=True"):
+        llama().load_adapter(folder)
+    draws, net, by_hand = np.random.default_rng(2), llama(), llama()
+    with loom.open_tensors(ADAPTER / "adapter_model.safetensors") as file:
+        tensors = {name: entry.numpy() for name, entry in file.items()}
+    state, own = by_hand.state_dict(), {"gate_proj": "gate", "down_proj": "down"}
+    own |= {"q_proj": "query", "k_proj": "key", "v_proj": "value"}
+    for name in [name for name in tensors if name.endswith("lora_A.weight")]:
+        up = tensors[name.replace("lora_A", "lora_B")]
+        length = draws.uniform(0.2, 2.0, len(up)).astype(np.float32)
+        tensors[name.replace("lora_A.weight", "lora_magnitude_vector")] = length
+        _, _, block, kind, product = name.removeprefix("base_model.model.").split(".")[:5]
+        key = f"0.0.0.{2 * int(block) + (1 if kind == 'self_attn' else 2)}.layers.1.{own[product]}_weight"
+        weight = state[key] + np.float32(5 / np.sqrt(3)) * (up @ tensors[name])
+        state[key] = weight * (length / np.linalg.norm(weight, axis=1))[:, None]
+    write_safetensors(folder / "adapter_model.safetensors", tensors)
+    by_hand.load_state_dict(state)
+    net.load_adapter(folder, merge=True)
+    np.testing.assert_allclose(
+        net.predict(EXPECTED["tokens"]), by_hand.predict(EXPECTED["tokens"]), atol=2e-5
+    )
+    assert net.adapters == {}
+    # Others go there, too; with a part missing nothing has changed.
+    plain = llama().load_adapter(ADAPTER, merge=True)
+    np.testing.assert_allclose(plain.predict(EXPECTED["tokens"]), EXPECTED["logits"], atol=2e-5)
+    tensors = {name: array for name, array in tensors.items() if "1.mlp.down_proj.lora_mag" not in name}
+    write_safetensors(folder / "adapter_model.safetensors", tensors)
+    other = llama()
+    with pytest.raises(SerializationError, match="lora_magnitude_vector"):
+        other.load_adapter(folder, merge=True)
+    np.testing.assert_array_equal(other.predict(EXPECTED["tokens"]), llama().predict(EXPECTED["tokens"]))
+
+
+@pytest.mark.parametrize("stabilized", [True, False])
+def test_ranks_and_alphas_by_module(tmp_path: Path, stabilized: bool) -> None:
+    """Of any module its own: what is added to its weight is scale B A, by peft's documentation."""
+    alphas = {"q_proj": 2.0, "layers.1.self_attn.k_proj": -3.0, "layers.1.mlp.gate_proj": 7, "v_proj": 0.0}
+    folder = changed(tmp_path, alpha_pattern=alphas, lora_alpha=4, use_rslora=stabilized)
+    draws, net, by_hand = np.random.default_rng(1), llama(), llama()
+    with loom.open_tensors(ADAPTER / "adapter_model.safetensors") as file:
+        tensors = {name: entry.numpy() for name, entry in file.items()}
+    state = by_hand.state_dict()
+    own = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "gate_proj": "gate", "down_proj": "down"}
+    for name in [name for name in tensors if name.endswith("lora_A.weight")]:
+        # Other ranks, too: 3 in the file.
+        rank = int(draws.integers(1, 6))
+        other = name.replace("lora_A", "lora_B")
+        down = draws.normal(0, 0.3, (rank, tensors[name].shape[1])).astype(np.float32)
+        up = draws.normal(0, 0.3, (tensors[other].shape[0], rank)).astype(np.float32)
+        tensors[name], tensors[other] = down, up
+        module = name.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
+        alpha = next((value for key, value in alphas.items() if module.endswith(key)), 4.0)
+        _, _, block, kind, product = module.split(".")
+        place = 2 * int(block) + (1 if kind == "self_attn" else 2)
+        scale = alpha / (np.sqrt(rank) if stabilized else rank)
+        key = f"0.0.0.{place}.layers.1.{own[product]}_weight"
+        state[key] = state[key] + np.float32(scale) * (up @ down)
+    write_safetensors(folder / "adapter_model.safetensors", tensors)
+    by_hand.load_state_dict(state)
+    x = EXPECTED["tokens"]
+    wanted = by_hand.predict(x)
+    assert np.abs(wanted - EXPECTED["plain"]).max() > 0.05
+    net.load_adapter(folder)
+    np.testing.assert_allclose(net.predict(x), wanted, atol=3e-5)
+    net.save_adapter(tmp_path / "again")
+    np.testing.assert_allclose(llama().load_adapter(tmp_path / "again").predict(x), wanted, atol=3e-5)
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
         ({"peft_type": "IA3"}, "type LORA, not IA3"),
         ({"bias": "all"}, "bias='all'|bias=\"all\""),
-        ({"use_dora": True}, "use_dora=True"),
+        ({"use_dora": True}, "use_dora=True.*merge=True"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"fan_in_fan_out": True}, "fan_in_fan_out"),
-        ({"alpha_pattern": {"layers.1.mlp.gate_proj": 7}}, "different ranks or alphas"),
     ],
     ids=str,
 )

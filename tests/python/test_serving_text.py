@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -30,12 +29,12 @@ from loom.command_line import main
 from loom.serving import LanguageSettings, create_language_app
 from loom.serving.turns import Turns
 from loom.text import ChatTemplate, LanguageModel, Vocabulary
-from text_models import CHAT, SETTINGS, as_gguf, byte_level, decoder, write_folder
+from text_models import CHAT, SETTINGS, TOOL_CHAT, TOOLS, as_gguf, byte_level, decoder, write_folder
+from text_server import KEY, Server
 
 httpx = pytest.importorskip("httpx", reason="tests of serving need httpx")
 openai = pytest.importorskip("openai", reason="tests of serving language models need openai's client")
 
-KEY = "a secret"
 TALK: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Grüße, 森!"}]
 SEEDED: dict[str, Any] = {
     "seed": 3,
@@ -59,35 +58,6 @@ def alone() -> LanguageModel:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = {**SETTINGS, "generation_config": {"eos_token_id": [1, 5]}}
     return write_folder(tmp_path_factory.mktemp("text") / "tiny", decoder(400), byte_level(), **settings)
-
-
-class Server:
-    """`loom serve` in a process of its own."""
-
-    def __init__(self, path: Path, *words: str) -> None:
-        command = [sys.executable, "-m", "loom", "serve", str(path), "--port", "0", *words]
-        environment = {**os.environ, "LOOM_API_KEY": KEY}
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        found = re.match(r"(http://127\.0\.0\.1:\d+)/  \(Ctrl-C ends\)", line)
-        assert found, line
-        self.url = found[1]
-
-    def client(self, **settings: Any) -> Any:
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=KEY, timeout=60, max_retries=0, **settings)
-
-    def measure(self, name: str) -> float:
-        found = re.search(
-            rf"^{re.escape(name)} ([\d.e+]+)$", httpx.get(f"{self.url}/metrics").text, re.MULTILINE
-        )
-        return float(found[1]) if found else 0.0
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -285,8 +255,23 @@ WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"logit_bias": {"a": 1}}, 400, "logit_bias", "token id"),
     ({"logit_bias": {"999": 1}}, 400, None, "token 999"),
     ({"top_logprobs": 2}, 400, "top_logprobs", "needs logprobs"),
-    ({"tools": [{}]}, 400, "tools", "unsupported_parameter"),
-    ({"response_format": {"type": "json_object"}}, 400, "response_format", "plain text"),
+    ({"tools": [{}]}, 400, "tools", "a tool is"),
+    ({"tools": TOOLS}, 400, None, "tells of no tools"),
+    ({"tool_choice": "required"}, 400, "tool_choice", "no tools to call"),
+    ({"tools": TOOLS, "tool_choice": "perhaps"}, 400, "tool_choice", "must be"),
+    (
+        {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}},
+        400,
+        "tool_choice",
+        "no tool",
+    ),
+    ({"tools": TOOLS, "parallel_tool_calls": False}, 400, "parallel_tool_calls", "up to the model"),
+    ({"functions": [{}]}, 400, "functions", "tools"),
+    ({"response_format": {"type": "yaml"}}, 400, "response_format", "type must be"),
+    ({"response_format": {"type": "json_schema", "json_schema": 3}}, 400, "response_format", "schema"),
+    ({"response_format": {"type": "regex"}}, 400, "response_format", "pattern"),
+    ({"response_format": {"type": "regex", "pattern": "(("}}, 400, None, "invalid regex"),
+    ({"messages": [{"role": "assistant", "tool_calls": 3}]}, 400, "messages", "tool_calls are"),
     ({"messages": []}, 400, "messages", "at least one"),
     ({"messages": [3]}, 400, "messages", "a message is"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "messages", "images"),
@@ -381,6 +366,134 @@ def asked(app: Any, *requests: tuple[str, dict[str, Any]]) -> list[Any]:
     return asyncio.run(ask())
 
 
+PERSON: dict[str, Any] = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+def test_answers_have_the_form_that_is_asked_for(server: Server, alone: LanguageModel) -> None:
+    options: Any = {"seed": 3, "temperature": 0.8, "max_tokens": 120}
+    by_schema = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}}
+    with server.client() as client:
+        found = client.chat.completions.create(
+            model="tiny", messages=TALK, response_format=by_schema, **options
+        )
+        text = found.choices[0].message.content
+        assert set(json.loads(text)) == {"name", "age"}
+        assert found.choices[0].finish_reason == "stop"
+        assert text == alone.chat(TALK, json_schema=PERSON, **options).finish().text
+        # As the client asks by a class, and reads the answer into it.
+        from pydantic import BaseModel
+
+        class Person(BaseModel):
+            name: str
+            grown: bool
+
+        parsed = client.chat.completions.parse(
+            model="tiny", messages=TALK, response_format=Person, **{**options, "temperature": 0.01}
+        )
+        message = parsed.choices[0].message
+        assert message.parsed is None or isinstance(message.parsed, Person)
+        pieces = client.chat.completions.create(
+            model="tiny",
+            messages=TALK,
+            response_format={"type": "regex", "pattern": "(yes|no), (now|later)"},
+            stream=True,
+            logprobs=True,
+            seed=1,
+        )
+        held = [piece.choices[0] for piece in pieces]
+        said = "".join(choice.delta.content or "" for choice in held)
+        assert re.fullmatch("(yes|no), (now|later)", said)
+        tokens = [entry for choice in held if choice.logprobs for entry in choice.logprobs.content]
+        assert b"".join(bytes(entry.bytes) for entry in tokens).decode() == said
+        plain = client.completions.create(
+            model="tiny",
+            prompt="Well?",
+            extra_body={"response_format": {"type": "grammar", "grammar": 'root ::= "yes" | "no"'}},
+        )
+        assert plain.choices[0].text in ("yes", "no")
+
+
+@pytest.fixture(scope="module")
+def calling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    told = {**SETTINGS["tokenizer_config"], "chat_template": TOOL_CHAT}
+    path = tmp_path_factory.mktemp("tools") / "tiny"
+    write_folder(path, decoder(400), byte_level(), **{**SETTINGS, "tokenizer_config": told})
+    running = Server(path, "--capacity", "600")
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+def test_calls_of_tools(calling: Server) -> None:
+    """A whole talk by OpenAI's client: a question, a call, what it has given, an answer."""
+    messages: list[Any] = [{"role": "user", "content": "Weather?"}]
+    options: Any = {"model": "tiny", "tools": TOOLS, "seed": 3}
+    with calling.client() as client:
+        wanted = {"type": "function", "function": {"name": "weather"}}
+        found = client.chat.completions.create(messages=messages, tool_choice=wanted, **options)
+        (choice,) = found.choices
+        assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
+        (call,) = choice.message.tool_calls
+        assert (call.type, call.function.name) == ("function", "weather")
+        assert set(json.loads(call.function.arguments)) == {"place", "days"}
+        # In pieces, the same.
+        name, arguments, finishes = "", "", []
+        for piece in client.chat.completions.create(
+            messages=messages, tool_choice=wanted, stream=True, **options
+        ):
+            delta = piece.choices[0].delta
+            assert not delta.content
+            for part in delta.tool_calls or []:
+                assert part.index == 0
+                name += part.function.name or ""
+                arguments += part.function.arguments or ""
+            finishes.append(piece.choices[0].finish_reason)
+        assert (name, arguments, finishes[-1]) == ("weather", call.function.arguments, "tool_calls")
+        # The client's own reader of streams.
+        with client.chat.completions.stream(messages=messages, tool_choice=wanted, **options) as stream:
+            for _ in stream:
+                pass
+            last = stream.get_final_completion().choices[0].message
+        assert last.tool_calls[0].function.arguments == call.function.arguments
+        any_of = client.chat.completions.create(messages=messages, tool_choice="required", **options)
+        assert any_of.choices[0].message.tool_calls[0].function.name in ("weather", "now")
+        messages += [
+            choice.message.model_dump(exclude_none=True),
+            {"role": "tool", "tool_call_id": call.id, "content": "sunny"},
+        ]
+        on = client.chat.completions.create(messages=messages, max_tokens=8, **options)
+        assert on.choices[0].message.role == "assistant"
+        # The template has read the call: the prompt is what the answer was, and more.
+        model = loom.text.LanguageModel(
+            decoder(400), Vocabulary(byte_level(), template=ChatTemplate(TOOL_CHAT)), capacity=600
+        )
+        as_objects = [dict(message) for message in messages]
+        as_objects[1] = {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [
+                {
+                    "function": {
+                        "arguments": json.loads(call.function.arguments),
+                        "name": call.function.name,
+                    }
+                }
+            ],
+        }
+        prompt = model.encode(model.chat_text(as_objects, tools=TOOLS), special=False)
+        assert on.usage.prompt_tokens == len(prompt)
+        none = client.chat.completions.create(
+            messages=messages[:1], tool_choice="none", max_tokens=3, **options
+        )
+        assert none.choices[0].message.tool_calls is None
+
+
 def test_limits() -> None:
     app = create_language_app(model(), LanguageSettings(max_requests=1, max_tokens=5, max_bytes=200))
     long: dict[str, Any] = {"prompt": "a", "temperature": 0, "logit_bias": {"1": -100, "5": -100}}
@@ -401,6 +514,17 @@ def test_limits() -> None:
     rated = create_language_app(model(), LanguageSettings(rate=1.0))
     answers = asked(rated, *[("completions", {"prompt": "a", "max_tokens": 1})] * 2)
     assert sorted(answer.status_code for answer in answers) == [200, 429]
+
+
+def test_guesses_ahead_change_no_answer() -> None:
+    body = {"prompt": "a b a b a b", "seed": 3, "max_tokens": 30, "temperature": 0.5}
+    small = LanguageModel(decoder(400, blocks=1), Vocabulary(byte_level()), capacity=100)
+    told = []
+    for draft in (None, "lookup", small):
+        app = create_language_app(model(), draft=draft)  # type: ignore[arg-type]
+        answers = asked(app, ("completions", body), ("completions", {**body, "seed": 4}))
+        told.append([answer.json()["choices"][0]["text"] for answer in answers])
+    assert told[0] == told[1] == told[2]
 
 
 def test_an_answer_that_takes_too_long() -> None:
@@ -580,7 +704,8 @@ def test_ctrl_c_ends_an_answer_and_not_the_chat(
 
 def test_answers_take_turns() -> None:
     """A short answer does not wait for the end of a long one, whose prompt is long, too."""
-    talks, turns = model(), Turns(2)
+    talks = model()
+    turns = Turns(talks.batch(2), 2)
     long = talks.generate([7] * 150, max_tokens=40, temperature=0, ignore_end=True)
     short = talks.generate("a", max_tokens=4, temperature=0, ignore_end=True)
     seen: list[int] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("tokenizers", reason="the extra text is not installed")
@@ -77,6 +77,7 @@ def test_pieces_are_the_whole_and_a_seed_repeats_it(usual: LanguageModel) -> Non
     assert other.tokens != whole.tokens
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 399), max_size=40), st.integers(0, 3))
 def test_streams_of_bytes_say_what_the_tokens_say(tokens: list[int], before: int) -> None:
     tokenizer = byte_level_once()
@@ -88,6 +89,7 @@ def test_streams_of_bytes_say_what_the_tokens_say(tokens: list[int], before: int
     assert all(not piece.endswith("\ufffd") for piece in pieces[:-1])
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([*TEXTS[2:], " ", "a", "  two", "🐈", "\n"]), max_size=4), st.data())
 def test_streams_of_pieces_say_what_the_tokens_say(texts: list[str], data: st.DataObject) -> None:
     tokenizer = sentence_pieces_once()
@@ -105,6 +107,7 @@ byte_level_once = cache(byte_level)
 sentence_pieces_once = cache(sentence_pieces)
 
 
+@settings(deadline=None)
 @given(
     st.text("ab\n", max_size=30),
     st.lists(st.text("ab\n", min_size=1, max_size=4), max_size=3),

@@ -199,3 +199,32 @@ def random_text(draws: np.random.Generator, length: int = 30) -> str:
     chosen = [ranges[place] for place in draws.integers(0, len(ranges), length)]
     text = "".join(chr(draws.integers(*span)) for span in chosen)
     return text if draws.random() < 0.5 else f"  {text} it's 1234  <s>{text[:5]}<|user|> WE'RE\n\n"
+
+
+TOOL_CHAT = (
+    "{% if tools %}<|system|>{% for tool in tools %}{{ tool | tojson }}{% endfor %}<|end|>{% endif %}"
+    "{% for m in messages %}<|{{ 'user' if m.role == 'tool' else m.role }}|>{{ m.content }}"
+    "{% for call in m.tool_calls or [] %}<tool_call>\n{{ call.function | tojson }}\n</tool_call>{% endfor %}"
+    "<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""A chat in which tools are called as Hermes and Qwen do."""
+
+TOOLS: list[dict[str, Any]] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "Tells the weather.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "place": {"enum": ["Köln", "Oulu"]},
+                    "days": {"type": "integer", "maximum": 9},
+                },
+                "required": ["place", "days"],
+                "additionalProperties": False,
+            },
+        },
+    },
+    {"type": "function", "function": {"name": "now"}},
+]

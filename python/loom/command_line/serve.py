@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from loom.command_line.output import write
+from loom.command_line.text_options import guessing_by
 
 __all__ = ["command"]
 
@@ -47,6 +48,11 @@ _LONGEST_END = 30.0
 @click.option(
     "--api-key", envvar="LOOM_API_KEY", help="Language models: what requests must bring; also LOOM_API_KEY."
 )
+@click.option(
+    "--draft",
+    metavar="MODEL",
+    help='Language models: guesses ahead while one answer is made, a smaller model or "lookup".',
+)
 @click.option("--max-running", type=int, help="Language models: answers made side by side.  [default: 4]")
 @click.option("--max-tokens", type=int, help="Language models: most tokens of an answer.")
 def command(
@@ -73,7 +79,7 @@ def command(
 
 
 _OF_NETWORKS = ("batch_rows", "wait", "max_rows")
-_OF_LANGUAGE = ("dtype", "capacity", "name", "api_key", "max_running", "max_tokens")
+_OF_LANGUAGE = ("dtype", "capacity", "name", "draft", "api_key", "max_running", "max_tokens")
 
 
 def _check_none(given: dict[str, Any], names: tuple[str, ...], what: str) -> None:
@@ -103,11 +109,13 @@ def _of_language(file: str, device: str, given: dict[str, Any]) -> tuple[Any, fl
 
     _check_none(given, _OF_NETWORKS, "a language model")
     loading = {name: given.pop(name) for name in ("dtype", "capacity") if name in given}
+    draft = guessing_by(given.pop("draft", None))
     path = Path(file)
     usual = path.stem if path.suffix == ".gguf" else path.resolve().name
     settings = LanguageSettings(**{"name": usual, **given})
-    model = load(file, **loading, device=device, kept=settings.max_running)
-    return create_language_app(model, settings), min(settings.timeout, _LONGEST_END), "/"
+    model = load(file, **loading, device=device)
+    app = create_language_app(model, settings, draft=draft)
+    return app, min(settings.timeout, _LONGEST_END), "/"
 
 
 def _run(app: Any, host: str, port: int, timeout: float, page: str, *, access_log: bool) -> int:  # noqa: ANN401

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -33,10 +34,49 @@ _WRITING = (
     click.option("--min-p", type=float, help="Only tokens of this part of the likeliest one's probability."),
     click.option("--repetition-penalty", type=float, help="Above 1 makes what was said before less likely."),
     click.option("--seed", type=int, help="Repeats an answer."),
+    click.option("--regex", metavar="PATTERN", help="A regular expression that the whole answer matches."),
+    click.option(
+        "--json-schema",
+        metavar="FILE",
+        callback=lambda _, __, path: None if path is None else read_text(path),
+        help="A JSON Schema of the answer.",
+    ),
+    click.option(
+        "--grammar",
+        metavar="FILE",
+        callback=lambda _, __, path: None if path is None else read_text(path),
+        help="A grammar of the answer, Lark's or llama.cpp's.",
+    ),
+    click.option(
+        "--draft",
+        metavar="MODEL",
+        callback=lambda _, __, path: guessing_by(path),
+        help='Faster by guesses: a smaller model with the same tokens, or "lookup" in what was said.',
+    ),
+    click.option("--sinks", type=int, help="Go on past the capacity; so many of the first tokens stay."),
     click.option(
         "--stop", multiple=True, metavar="TEXT", help="End an answer before TEXT; as often as need be."
     ),
 )
+
+
+def read_text(path: str) -> str:
+    """Returns what is in a file."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise click.BadParameter(f"{path} cannot be read: {error}") from error
+
+
+def guessing_by(path: str | None) -> LanguageModel | Literal["lookup"] | None:
+    """Returns what guesses ahead."""
+    if path is None:
+        return None
+    if path == "lookup":
+        return "lookup"
+    from loom.text import load
+
+    return load(path)
 
 
 def model_options(command: _Command) -> _Command:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -32,7 +33,6 @@ _GATED = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
 # What would have to be understood for the numbers to mean the same, and the values that mean nothing.
 _REFUSED: dict[str, tuple[object, ...]] = {
     "bias": ("none", None),
-    "use_dora": (False, None),
     "fan_in_fan_out": (False, None),
     "modules_to_save": (None, []),
     "trainable_token_indices": (None, [], {}),
@@ -226,15 +226,24 @@ def _settings_of(layer: LayerHandle, name: str) -> dict[str, Any]:
 
 
 def load_adapter(
-    self: NetworkT, path: str | PathLike[str], name: str = "default", *, trainable: bool = False
+    self: NetworkT,
+    path: str | PathLike[str],
+    name: str = "default",
+    *,
+    trainable: bool = False,
+    merge: bool = False,
 ) -> NetworkT:
     """Puts an adapter beside the network's weights that peft, or `save_adapter`, has written.
 
     Args:
         path: The folder with adapter_config.json and adapter_model.safetensors.
-        name: What it is to be called here.
+        name: What it is to be called here. Products of one layer that have other ranks or alphas there
+            (peft's rank_pattern and alpha_pattern) get the largest of them, their factors zeros or a scale.
         trainable: Whether an optimizer may move it. The network's own parameters are left as they are:
             `net.freeze()` keeps them from being trained.
+        merge: Whether what the adapter says goes into the weights, and nothing is put beside them. DoRA (Liu
+            et al. 2024) is read so alone: it gives each output of a product a length, which is a weight's own
+            once it is in there.
 
     Returns:
         The network, which computes with the adapter from now on, beside those it had.
@@ -247,8 +256,8 @@ def load_adapter(
         ShapeError: A tensor does not fit.
     """
     folder = Path(path)
-    config = _config(folder / _CONFIG)
-    pairs = _pairs(folder / _TENSORS)
+    config = _config(folder / _CONFIG, merge=merge)
+    pairs, lengths = _pairs(folder / _TENSORS, dora=bool(config.get("use_dora")))
     named = {module.name: module for module in _own_modules(self)}
     named |= {module.name: module for module in _llama_modules(self)}
     chosen: dict[tuple[int, int, int, int], list[tuple[_Module, NDArray[Any], NDArray[Any]]]] = {}
@@ -258,18 +267,15 @@ def load_adapter(
         module = named[module_name]
         _check_shapes(module, down, up)
         chosen.setdefault(module.layer.at, []).append((module, down, up))
+    if merge:
+        _merge(config, [each for group in chosen.values() for each in group], lengths)
+        return self
     entries = []
     for at, group in chosen.items():
         # In the layer's order, whatever that of the file.
         order = engine_of(self).native.adaptable(at)
         group.sort(key=lambda entry: order.index(entry[0].weight))
-        ranks = {(len(down), _alpha(config, module.name)) for module, down, _ in group}
-        if len(ranks) > 1:
-            raise ConfigError(
-                f"{folder}: the adapters of layer {group[0][0].layer.path} have different ranks or alphas; "
-                "those of one layer are alike in loom"
-            )
-        ((rank, alpha),) = ranks
+        rank, alpha, chosen[at] = _alike(group, config)
         settings = {
             "name": name,
             "rank": rank,
@@ -281,7 +287,7 @@ def load_adapter(
         entries.append((group[0][0].layer, [module.weight for module, _, _ in group], settings))
     put_adapter(self, entries)
     try:
-        for module, down, up in (each for group in chosen.values() for each in group):
+        for module, down, up in (each for group in list(chosen.values()) for each in group):
             rows = up if module.order is None else up[module.order]
             module.layer[f"{module.weight}.{name}.lora_a"] = down
             module.layer[f"{module.weight}.{name}.lora_b"] = rows
@@ -291,7 +297,32 @@ def load_adapter(
     return self
 
 
-def _config(path: Path) -> dict[str, Any]:
+def _merge(
+    config: dict[str, Any],
+    group: list[tuple[_Module, NDArray[Any], NDArray[Any]]],
+    lengths: dict[str, NDArray[Any]],
+) -> None:
+    """Puts what an adapter says into the weights: all of them are computed before one is set."""
+    changed = []
+    for module, down, up in group:
+        rank = len(down)
+        scale = _alpha(config, module.name) / (math.sqrt(rank) if config.get("use_rslora") else rank)
+        rows = up if module.order is None else up[module.order]
+        weight = np.asarray(module.layer[module.weight]) + scale * (rows @ down)
+        if config.get("use_dora"):
+            length = lengths.get(module.name)
+            if length is None or length.shape != (len(weight),):
+                raise SerializationError(
+                    f"{module.name}: DoRA needs a lora_magnitude_vector of {len(weight)}"
+                )
+            length = length if module.order is None else length[module.order]
+            weight *= (length / np.linalg.norm(weight, axis=1))[:, None]
+        changed.append((module, weight))
+    for module, weight in changed:
+        module.layer[module.weight] = weight
+
+
+def _config(path: Path, *, merge: bool) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -302,6 +333,11 @@ def _config(path: Path) -> dict[str, Any]:
         raise SerializationError(f"{path}: this does not describe an adapter: it has no peft_type")
     if config["peft_type"] != "LORA":
         raise ConfigError(f"{path}: loom reads adapters of type LORA, not {config['peft_type']}")
+    if config.get("use_dora") and not merge:
+        raise ConfigError(
+            f"{path}: use_dora=True gives products other lengths than an adapter beside weights can: load it "
+            "with merge=True, into the weights"
+        )
     for key, meaningless in _REFUSED.items():
         if key in config and config[key] not in meaningless:
             raise ConfigError(f"{path}: loom has no adapters with {key}={shown(config[key])}")
@@ -320,14 +356,52 @@ def _alpha(config: dict[str, Any], module: str) -> float:
     return float(config["lora_alpha"])
 
 
+def _alike(
+    group: list[tuple[_Module, NDArray[Any], NDArray[Any]]], config: dict[str, Any]
+) -> tuple[int, float, list[tuple[_Module, NDArray[Any], NDArray[Any]]]]:
+    """Gives the adapters of one layer one rank and one alpha, by what they add staying what it is.
+
+    Smaller ranks are filled up with zeros, which training leaves; what another alpha scales by goes into B.
+
+    Returns:
+        The rank, the alpha, and the factors.
+    """
+    alphas = [_alpha(config, module.name) for module, _, _ in group]
+    rank, alpha = max(len(down) for _, down, _ in group), max(alphas, key=abs)
+
+    def scale(alpha: float, rank: int) -> float:
+        return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+    alike = []
+    for (module, down, up), own in zip(group, alphas, strict=True):
+        more = rank - len(down)
+        if alpha and (more or own != alpha):
+            up = np.pad(up * np.float32(scale(own, len(down)) / scale(alpha, rank)), ((0, 0), (0, more)))
+            down = np.pad(down, ((0, more), (0, 0)))
+        elif more:
+            up, down = np.pad(up, ((0, 0), (0, more))), np.pad(down, ((0, more), (0, 0)))
+        alike.append((module, down, up))
+    return rank, alpha, alike
+
+
 _KEY = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])(?:\.[A-Za-z0-9_-]+)?\.weight")
 
 
-def _pairs(path: Path) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
-    """Returns A and B of every module."""
+_LENGTHS = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_magnitude_vector(?:\.[A-Za-z0-9_-]+)*")
+
+
+def _pairs(
+    path: Path, *, dora: bool
+) -> tuple[dict[str, tuple[NDArray[Any], NDArray[Any]]], dict[str, NDArray[Any]]]:
+    """Returns A and B of every module, and the lengths that DoRA gives its outputs."""
     found: dict[str, dict[str, NDArray[Any]]] = {}
+    lengths: dict[str, NDArray[Any]] = {}
     with open_tensors(path) as file:
         for key, entry in file.items():
+            length = _LENGTHS.fullmatch(key) if dora else None
+            if length is not None:
+                lengths[length[1]] = np.array(entry.numpy(np.float32))
+                continue
             match = _KEY.fullmatch(key)
             if match is None:
                 raise ConfigError(
@@ -339,7 +413,7 @@ def _pairs(path: Path) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
             raise SerializationError(f"{path}: {module} has but one of lora_A and lora_B")
     if not found:
         raise SerializationError(f"{path}: there is no adapter in it")
-    return {module: (parts["A"], parts["B"]) for module, parts in found.items()}
+    return {module: (parts["A"], parts["B"]) for module, parts in found.items()}, lengths
 
 
 def _check_shapes(module: _Module, down: NDArray[Any], up: NDArray[Any]) -> None:

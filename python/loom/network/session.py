@@ -134,6 +134,41 @@ class Session:
         """
         self._native.rewind(whole("Session", "position", position, least=0))
 
+    def kept(self) -> list[RealArray]:
+        """Returns what layers keep of the steps seen so far: the keys and values of attention.
+
+        Returns:
+            Arrays (rows, steps, ...), in the order of the layers.
+
+        Raises:
+            StateError: A recurrent layer keeps the state of the newest step alone.
+        """
+        return self._native.kept()
+
+    def restore(self, kept: Iterable[ArrayLike]) -> None:
+        """Puts back what `kept` has given, of the same network with the same weights.
+
+        The session has then seen those steps, and no others; its capacity may be another one.
+
+        Args:
+            kept: The arrays.
+
+        Raises:
+            ShapeError: They are of another network, of other rows, or of more steps than there is room for.
+            NonFiniteError: They hold NaN or infinity.
+            StateError: A recurrent layer keeps the state of the newest step alone.
+
+        Examples:
+            >>> net = loom.Sequential([nn.MultiHeadAttention(1, causal=True)], input_shape=(8, 2))
+            >>> session, other = net.session(capacity=8), net.session(capacity=20)
+            >>> y = session(np.eye(4, 2)[None])
+            >>> other.restore(session.kept())
+            >>> bool(np.all(other(np.ones((1, 1, 2))) == session(np.ones((1, 1, 2)))))
+            True
+        """
+        precision = self._engine.precision
+        self._native.restore([as_input(array, precision, indices=False) for array in kept])
+
     @property
     def position(self) -> int:
         """How many steps it has seen."""

@@ -5,7 +5,7 @@ Needs the extra "serve": `pip install 'loom-nn[serve]'`. docs/serving.md has the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from loom.engine import engine_of
 from loom.extras import require
@@ -45,12 +45,19 @@ def create_app(net: Network, settings: ServingSettings | None = None) -> Any:  #
     return application(net, settings or ServingSettings())
 
 
-def create_language_app(model: LanguageModel, settings: LanguageSettings | None = None) -> Any:  # noqa: ANN401
+def create_language_app(
+    model: LanguageModel,
+    settings: LanguageSettings | None = None,
+    *,
+    draft: LanguageModel | Literal["lookup"] | None = None,
+) -> Any:  # noqa: ANN401
     """Makes an application that completes, chats and embeds, in the form of OpenAI's interface.
 
     Args:
         model: The model, its network on the device that it is to compute on.
         settings: Its name, the key, and the limits; the defaults where None.
+        draft: What guesses tokens ahead while one answer is made, as in `loom.text.Options`; answers are
+            those without.
 
     Returns:
         A FastAPI application, which any ASGI server runs and other applications mount.
@@ -67,4 +74,4 @@ def create_language_app(model: LanguageModel, settings: LanguageSettings | None 
         require(module, extra="serve", purpose="serving language models")
     from loom.serving.language import language_application
 
-    return language_application(model, settings or LanguageSettings())
+    return language_application(model, settings or LanguageSettings(), draft)

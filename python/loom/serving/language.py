@@ -11,7 +11,7 @@ from functools import partial
 from importlib import resources
 from math import ceil
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from loom._native import __version__
 from loom.errors import LoomError
@@ -44,7 +44,11 @@ class _Gone(Exception):  # noqa: N818 - no error
     """Nobody listens any more."""
 
 
-def language_application(model: LanguageModel, settings: LanguageSettings) -> Any:  # noqa: ANN401 - FastAPI's
+def language_application(
+    model: LanguageModel,
+    settings: LanguageSettings,
+    draft: LanguageModel | Literal["lookup"] | None = None,
+) -> Any:  # noqa: ANN401 - FastAPI's
     """Makes the application; see `loom.serving.create_language_app`."""
     from fastapi import FastAPI, Request, Response
     from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
@@ -52,7 +56,7 @@ def language_application(model: LanguageModel, settings: LanguageSettings) -> An
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
 
-    turns = Turns(settings.max_running)
+    turns = Turns(model.batch(settings.max_running), settings.max_running)
     measures = LanguageMeasures(lambda: turns.running, lambda: turns.waiting)
     limit = RateLimit(settings.rate)
     under_way = 0
@@ -94,12 +98,23 @@ def language_application(model: LanguageModel, settings: LanguageSettings) -> An
     def begun(request: CompletionRequest | ChatRequest) -> list[Generation]:
         """Makes an answer of each choice, of which nothing is computed yet."""
         made = []
+        if isinstance(request, ChatRequest) and request.tools:
+            # A model that knows no tools says so.
+            model.tool_reader()
         prompts: list[Any] = [None] if isinstance(request, ChatRequest) else request.prompts
         for prompt in prompts:
             for choice in range(request.choices):
-                options: Options = {**request.options, "stream": choice}
+                options: Options = {**request.options, "stream": choice, "draft": draft}
                 if isinstance(request, ChatRequest):
-                    made.append(model.chat(request.messages, values=request.values, **options))
+                    made.append(
+                        model.chat(
+                            request.messages,
+                            tools=request.tools or None,
+                            tool_choice=request.tool_choice,
+                            values=request.values,
+                            **options,
+                        )
+                    )
                 else:
                     made.append(model.generate(prompt, **options))
         if settings.max_tokens is not None:
@@ -132,7 +147,10 @@ def language_application(model: LanguageModel, settings: LanguageSettings) -> An
     ) -> Response:
         for generation in generations:
             await written(generation, deadline)
-        answer = Answer(model, settings.name, chat=isinstance(request, ChatRequest))
+        chat = isinstance(request, ChatRequest)
+        answer = Answer(
+            model, settings.name, chat=chat, tools=isinstance(request, ChatRequest) and bool(request.tools)
+        )
         logprobs = request.options.get("logprobs") is not None
         choices = [
             answer.choice(index, generation, echo, logprobs=logprobs)
@@ -143,7 +161,10 @@ def language_application(model: LanguageModel, settings: LanguageSettings) -> An
     async def events(
         request: CompletionRequest | ChatRequest, generations: list[Generation], deadline: float
     ) -> AsyncIterator[str]:
-        answer = Answer(model, settings.name, chat=isinstance(request, ChatRequest))
+        chat = isinstance(request, ChatRequest)
+        answer = Answer(
+            model, settings.name, chat=chat, tools=isinstance(request, ChatRequest) and bool(request.tools)
+        )
         logprobs = request.options.get("logprobs") is not None
         # With usage at the end each piece before it says that it has none.
         usage: dict[str, Any] = {"usage": None} if request.usage else {}
@@ -158,10 +179,10 @@ def language_application(model: LanguageModel, settings: LanguageSettings) -> An
                     if begin is not None:
                         yield event(begin)
                     told = 0
-                    async for text in pieces:
-                        if text or generation.finish_reason is not None:
-                            yield event(answer.part(index, generation, text, told, logprobs=logprobs))
-                            told = len(generation.tokens)
+                    async for piece in pieces:
+                        if piece.text or piece.last:
+                            yield event(answer.part(index, piece, told, logprobs=logprobs))
+                            told = piece.tokens
                 count(generation)
         except (asyncio.TimeoutError, LoomError) as error:
             yield _event(error_of(_as_refusal(error, settings)))

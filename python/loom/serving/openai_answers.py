@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from loom._native import __version__
 from loom.serving.openai_requests import RequestError
-from loom.text import Choice, Generation, LanguageModel
+from loom.text import Choice, Generation, LanguageModel, Told, ToolCall, ToolReader
 
 __all__ = ["Answer", "embeddings", "error_of", "usage_of"]
 
@@ -26,11 +26,15 @@ class Answer:
         model: The model.
         name: What it is called.
         chat: Whether it is a chat's.
+        tools: Whether calls of tools are read out of it.
     """
 
-    def __init__(self, model: LanguageModel, name: str, *, chat: bool) -> None:
+    def __init__(self, model: LanguageModel, name: str, *, chat: bool, tools: bool = False) -> None:
         self._model = model
         self._chat = chat
+        self._tools = tools
+        # Of each answer whose pieces are told.
+        self._readers: dict[int, ToolReader] = {}
         # Of each answer: how many characters its tokens have had.
         self._offsets: Counter[int] = Counter()
         self._head = {
@@ -53,15 +57,19 @@ class Answer:
 
     def choice(self, index: int, generation: Generation, echoed: str, *, logprobs: bool) -> dict[str, Any]:
         """Returns one answer, whole."""
-        tokens = self._told(generation, 0) if logprobs else None
+        tokens = self._told(generation, 0, len(generation.tokens)) if logprobs else None
         told = None if tokens is None else self._logprobs(tokens, 0)
         text = echoed + generation.text
-        said: dict[str, Any] = (
-            {"message": {"role": "assistant", "content": text, "refusal": None}}
-            if self._chat
-            else {"text": text}
-        )
-        return {"index": index, **said, "logprobs": told, "finish_reason": generation.finish_reason}
+        if not self._chat:
+            return {"index": index, "text": text, "logprobs": told, "finish_reason": generation.finish_reason}
+        finish: str | None = generation.finish_reason
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if self._tools:
+            rest, calls = self._model.read_tools(text)
+            if calls:
+                message |= {"content": rest or None, "tool_calls": [_call(call) for call in calls]}
+                finish = "tool_calls" if finish == "stop" else finish
+        return {"index": index, "message": message, "logprobs": told, "finish_reason": finish}
 
     def begin(self, index: int, echoed: str) -> dict[str, Any] | None:
         """Returns the piece that an answer begins with; None where it needs none."""
@@ -73,21 +81,35 @@ class Answer:
             return None
         return {"index": index, **said, "logprobs": None, "finish_reason": None}
 
-    def part(
-        self, index: int, generation: Generation, text: str, begin: int, *, logprobs: bool
-    ) -> dict[str, Any]:
+    def part(self, index: int, piece: Told, begin: int, *, logprobs: bool) -> dict[str, Any]:
         """Returns a piece of an answer: its text, and the tokens from one on."""
         told = None
         if logprobs:
-            told = self._logprobs(self._told(generation, begin), self._offsets[index])
+            told = self._logprobs(self._told(piece.generation, begin, piece.tokens), self._offsets[index])
             self._offsets[index] += sum(map(len, told.get("tokens", ())))
-        said: dict[str, Any] = {"delta": {"content": text} if text else {}} if self._chat else {"text": text}
-        return {"index": index, **said, "logprobs": told, "finish_reason": generation.finish_reason}
+        finish: str | None = piece.finish
+        if not self._chat:
+            return {"index": index, "text": piece.text, "logprobs": told, "finish_reason": finish}
+        text = piece.text
+        delta: dict[str, Any] = {}
+        if self._tools:
+            reader = self._readers.setdefault(index, self._model.tool_reader())
+            before = len(reader.calls)
+            text = reader.add(text) + (reader.finish() if piece.last else "")
+            new = reader.calls[before:]
+            if new:
+                delta["tool_calls"] = [
+                    {"index": place, **_call(call)} for place, call in enumerate(new, before)
+                ]
+            if reader.calls and finish == "stop":
+                finish = "tool_calls"
+        if text:
+            delta["content"] = text
+        return {"index": index, "delta": delta, "logprobs": told, "finish_reason": finish}
 
-    def _told(self, generation: Generation, begin: int) -> list[Choice]:
-        """Returns the tokens of an answer, without the one that has ended it."""
-        ended = generation.finish_reason == "stop" and generation.stop is None
-        return generation.tokens[begin : len(generation.tokens) - ended]
+    def _told(self, generation: Generation, begin: int, end: int) -> list[Choice]:
+        """Returns some of an answer's tokens, without the one that has ended it."""
+        return generation.tokens[begin : min(end, len(generation.tokens) - generation.ended_by_token)]
 
     def _text(self, token: int) -> str:
         return self._model.token_bytes(token).decode("utf-8", "replace")
@@ -114,6 +136,12 @@ class Answer:
     def _entry(self, token: int, logprob: float | None) -> dict[str, Any]:
         held = self._model.token_bytes(token)
         return {"token": held.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(held)}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    """Returns a call of a tool."""
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}
 
 
 def usage_of(generations: Sequence[Generation]) -> dict[str, Any]:

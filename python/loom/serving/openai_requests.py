@@ -81,6 +81,8 @@ class ChatRequest:
     stream: bool = False
     usage: bool = False
     values: Mapping[str, Any] = field(default_factory=dict)
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    tool_choice: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -205,17 +207,41 @@ def _chat(fields: _Fields, most: int | None, choices: int, stream: bool, usage: 
         fields.whole(name, None, 1, most or 1 << 31) for name in ("max_tokens", "max_completion_tokens")
     ]
     limit = min((each for each in limits if each is not None), default=None)
-    unread = "calls of functions are not read out of answers"
-    fields.refuse("tools", [[]], unread)
-    fields.refuse("tool_choice", ["none"], unread)
-    fields.refuse("functions", [[]], unread)
-    fields.refuse("function_call", ["none"], unread)
-    fields.refuse("parallel_tool_calls", [True, False], unread)
-    fields.refuse("response_format", [{"type": "text"}], "answers are plain text")
+    tools, choice = _tools(fields)
+    fields.refuse("functions", [[]], "say tools, which have taken its place")
+    fields.refuse("function_call", ["none"], "say tool_choice, which has taken its place")
     fields.refuse("modalities", [["text"]], "answers are text alone")
     values = fields.take("chat_template_kwargs", dict, "an object", {})
     options = _options(fields, limit, (top or 0) if wanted else None)
-    return ChatRequest(messages, options, choices, stream, usage, values)
+    return ChatRequest(messages, options, choices, stream, usage, values, tools, choice)
+
+
+def _tools(fields: _Fields) -> tuple[list[dict[str, Any]], str]:
+    """Returns what may be called, and what of it is to be: "auto", "none", "required" or a name."""
+    tools = fields.take("tools", list, "a list of tools", [])
+    for tool in tools:
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise RequestError(
+                f'a tool is {{"type": "function", "function": {{"name": ...}}}}, got {_shown(tool)}', "tools"
+            )
+    wanted = fields.take("tool_choice", (str, dict), "a text or an object", "auto" if tools else "none")
+    if isinstance(wanted, dict):
+        function = wanted.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if name not in [tool["function"]["name"] for tool in tools]:
+            raise RequestError(f"tool_choice: there is no tool {_shown(name)}", "tool_choice")
+        wanted = str(name)
+    elif wanted not in ("auto", "none", "required"):
+        raise RequestError(
+            f'tool_choice must be "auto", "none", "required", or the function to call, got {_shown(wanted)}',
+            "tool_choice",
+        )
+    elif wanted == "required" and not tools:
+        raise RequestError("tool_choice: there are no tools to call", "tool_choice")
+    # A model that was taught to call several at once does so when it is asked, and none can be kept from it.
+    fields.refuse("parallel_tool_calls", [True], "how many tools it calls is up to the model")
+    return ([] if wanted == "none" else tools), wanted
 
 
 def _embedding(fields: _Fields, most: int) -> EmbeddingRequest:
@@ -252,8 +278,38 @@ def _options(fields: _Fields, limit: int | None, logprobs: int | None) -> Option
         options["logit_bias"] = {int(token): bias for token, bias in biases.items()}
     except ValueError as error:
         raise RequestError("logit_bias must be numbers by token id", "logit_bias") from error
+    options.update(_form(fields.take("response_format", dict, "an object", {})))
     # The model checks them as it reads them.
     return cast("Options", options)
+
+
+def _form(told: dict[str, Any]) -> dict[str, Any]:
+    """Returns the form that answers are to have."""
+    kind = told.get("type", "text")
+    if kind == "text":
+        return {}
+    if kind == "json_object":
+        return {"json_schema": True}
+    if kind == "json_schema":
+        schema = told.get("json_schema")
+        if isinstance(schema, dict) and isinstance(schema.get("schema", {}), (dict, bool)):
+            return {"json_schema": schema.get("schema", True)}
+        raise RequestError(
+            'response_format: json_schema must be {"name": ..., "schema": {...}}', "response_format"
+        )
+    if kind in ("regex", "grammar"):
+        text = told.get("pattern" if kind == "regex" else "grammar")
+        if isinstance(text, str) and text:
+            return {kind: text}
+        raise RequestError(
+            f'response_format: {{"type": "regex", "pattern": ...}} or {{"type": "grammar", "grammar": ...}}, '
+            f"got {_shown(told)}",
+            "response_format",
+        )
+    raise RequestError(
+        f"response_format: type must be text, json_object, json_schema, regex or grammar, got {_shown(kind)}",
+        "response_format",
+    )
 
 
 def _texts(fields: _Fields, name: str) -> list[str | list[int]]:
@@ -288,7 +344,36 @@ def _message(value: object) -> dict[str, Any]:
     if content is not None and not isinstance(content, str):
         raise RequestError(f"the content of a message is text, got {_shown(content)}", "messages")
     role = "system" if value["role"] == "developer" else value["role"]
-    return {**value, "role": role, "content": content or ""}
+    message = {**value, "role": role, "content": content or ""}
+    calls = value.get("tool_calls")
+    if calls is None:
+        message.pop("tool_calls", None)
+        return message
+    if not isinstance(calls, list) or not all(map(_is_call, calls)):
+        raise RequestError(
+            'tool_calls are [{"type": "function", "function": {"name": ..., "arguments": "..."}}, ...], '
+            f"got {_shown(calls)}",
+            "messages",
+        )
+    # Templates read arguments as objects.
+    message["tool_calls"] = [
+        {**call, "function": {**call["function"], "arguments": _arguments(call["function"])}}
+        for call in calls
+    ]
+    return message
+
+
+def _is_call(value: object) -> bool:
+    function = value.get("function") if isinstance(value, dict) else None
+    return isinstance(function, dict) and isinstance(function.get("name"), str)
+
+
+def _arguments(function: Mapping[str, Any]) -> object:
+    given = function.get("arguments", "{}")
+    try:
+        return json.loads(given) if isinstance(given, str) else given
+    except (ValueError, RecursionError):
+        return given
 
 
 def _shown(value: object) -> str:

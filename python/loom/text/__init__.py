@@ -3,6 +3,7 @@
 Needs the extra "text": `pip install 'loom-nn[text]'`. docs/guides/text.md leads through it.
 """
 
+from loom.text.batch import Batch, Told
 from loom.text.errors import ContextLengthError
 from loom.text.examples import Examples, examples
 from loom.text.generation import Completion, Generation
@@ -11,10 +12,12 @@ from loom.text.measuring import perplexity
 from loom.text.model import LanguageModel, Options
 from loom.text.sampling import Choice, Sampling
 from loom.text.templates import ChatTemplate
+from loom.text.tool_calls import ToolCall, ToolReader
 from loom.text.tuning import align, fine_tune
 from loom.text.vocabulary import Vocabulary
 
 __all__ = [
+    "Batch",
     "ChatTemplate",
     "Choice",
     "Completion",
@@ -24,6 +27,9 @@ __all__ = [
     "LanguageModel",
     "Options",
     "Sampling",
+    "Told",
+    "ToolCall",
+    "ToolReader",
     "Vocabulary",
     "align",
     "examples",

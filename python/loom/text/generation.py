@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom.errors import NonFiniteError, StateError
+from loom.text.constraints import Constraint
+from loom.text.guessing import Guesser
 from loom.text.sampling import Choice, Sampler
-from loom.text.sessions import Lease, Sessions
+from loom.text.sessions import Lease, Reader, Sessions
 from loom.text.streaming import Stopper, TextStream
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from typing_extensions import Self
 
-__all__ = ["Completion", "Finish", "Generation"]
+__all__ = ["Completion", "Finish", "Generation", "Plan"]
 
 Finish = Literal["stop", "length"]
 """Why an answer has ended: by a token or text that ends it, or because it is as long as it may be."""
@@ -59,6 +61,32 @@ class Completion:
     seed: int
 
 
+@dataclass(frozen=True)
+class Plan:
+    """How an answer is made.
+
+    Args:
+        sampler: Chooses tokens.
+        most: The most of them.
+        end: Tokens that end the answer.
+        stop: Texts that do.
+        capacity: The most tokens that a session reads.
+        constraint: Says which tokens there is to choose from; None for all.
+        guesser: Guesses tokens ahead; None where none are.
+        sinks: How many of the first tokens stay where the answer goes on past the capacity; None where it
+            does not.
+    """
+
+    sampler: Sampler
+    most: int
+    end: frozenset[int]
+    stop: Sequence[str]
+    capacity: int
+    constraint: Constraint | None = None
+    guesser: Guesser | None = None
+    sinks: int | None = None
+
+
 class Generation(Iterator[str]):
     """An answer while it is made: pieces of its text, in which no character is cut.
 
@@ -69,27 +97,19 @@ class Generation(Iterator[str]):
         ...     print(piece, end="", flush=True)
     """
 
-    def __init__(
-        self,
-        sessions: Sessions,
-        tokenizer: Tokenizer,
-        prompt: Sequence[int],
-        sampler: Sampler,
-        most: int,
-        end: frozenset[int],
-        stop: Sequence[str],
-    ) -> None:
+    def __init__(self, sessions: Sessions, tokenizer: Tokenizer, prompt: Sequence[int], plan: Plan) -> None:
         self._sessions = sessions
         self._prompt = list(prompt)
-        self._sampler = sampler
-        self._most = most
-        self._end = end
+        self._plan = plan
+        self._sampler = plan.sampler
+        self._most = plan.most
         self._stream = TextStream(tokenizer, self._prompt[-_BEFORE:])
-        self._stopper = Stopper(stop)
+        self._stopper = Stopper(plan.stop)
         self._text: list[str] = []
         self._lease: Lease | None = None
-        # Behind the last token that was read.
-        self._scores: NDArray[Any] = np.empty(0)
+        # What the next token is chosen after; a session has read the beginning of it.
+        self._context = list(prompt)
+        self._guessed: list[int] = []
         # Tokens that are chosen and not told yet, and how many are chosen together.
         self._ahead: list[int] = []
         self._together = 1
@@ -100,6 +120,10 @@ class Generation(Iterator[str]):
         """Why it has ended; None while it goes on, and where it was ended early."""
         self.reused_tokens = 0
         """How many tokens of the prompt had been read before."""
+        self.guessed_tokens = 0
+        """How many tokens were guessed, where there is a draft."""
+        self.right_tokens = 0
+        """How many of these were chosen."""
 
     @property
     def text(self) -> str:
@@ -137,7 +161,7 @@ class Generation(Iterator[str]):
         self._most = min(self._most, most)
 
     def step(self) -> str | None:
-        """Does one step: reads a piece of the prompt, or chooses a token.
+        """Does one step: reads a piece of the prompt, or chooses a token, or several.
 
         Returns:
             The text that it gives, which may be empty; None where the answer has ended.
@@ -148,6 +172,10 @@ class Generation(Iterator[str]):
         """Goes on to the end, and returns all of it."""
         for _ in self._work:
             pass
+        return self.completion()
+
+    def completion(self) -> Completion:
+        """Returns all of it, as far as it is made."""
         return Completion(
             self.text,
             tuple(self.tokens),
@@ -166,7 +194,9 @@ class Generation(Iterator[str]):
     def _release(self) -> None:
         lease, self._lease = self._lease, None
         if lease is not None:
-            self._sessions.give_back(lease)
+            lease.give_back()
+        if self._plan.guesser is not None:
+            self._plan.guesser.close()
 
     def __enter__(self) -> Self:
         return self
@@ -176,66 +206,154 @@ class Generation(Iterator[str]):
     ) -> None:
         self.close()
 
+    @property
+    def longest(self) -> int:
+        """The most tokens that are read for it."""
+        return min(self._plan.capacity, self.prompt_tokens + self._most)
+
+    @property
+    def ended_by_token(self) -> bool:
+        """Whether the last token is one that ends answers."""
+        return bool(self.tokens) and self.tokens[-1].token in self._plan.end
+
+    @property
+    def context(self) -> list[int]:
+        """What the next token is chosen after, which a reader has to have read."""
+        return self._context
+
     def _steps(self) -> Generator[str, None, None]:
         try:
             self._lease = self._sessions.lease(self._prompt)
-            yield from self._read(self._lease)
+            self.reused_tokens = len(self._lease.seen)
             while self.finish_reason is None:
-                text = self._told(self._choice(self._lease))
-                self._text.append(text)
-                yield text
+                yield self._step(self._lease)
         finally:
             self._release()
 
-    def _read(self, lease: Lease) -> Iterator[str]:
-        """Reads the prompt piece by piece; no text comes of it."""
-        self.reused_tokens = len(lease.seen)
-        while len(lease.seen) < len(self._prompt):
-            piece = self._prompt[len(lease.seen) :][: self._sessions.piece]
-            try:
-                self._scores = lease.feed(piece)
-            except StateError:
-                if not self.reused_tokens:
-                    raise
-                # The network is another one than that which has read the beginning.
-                lease.restart()
-                self.reused_tokens = 0
-                continue
-            yield ""
-
-    def _choice(self, lease: Lease) -> Choice:
-        """Chooses the next token."""
+    def _step(self, lease: Lease) -> str:
         if self._ahead:
-            return Choice(self._ahead.pop(0))
-        if self.tokens and self._sampler.takes_the_likeliest:
-            started = perf_counter()
-            count = min(self._together, self._most - len(self.tokens))
-            self._ahead = lease.follow(self.tokens[-1].token, count, self._end)
-            # As many at a time as nobody has to wait for.
-            if perf_counter() - started < _SOON / 2 and self._together < _MOST_TOGETHER:
-                self._together *= 2
-            return Choice(self._ahead.pop(0))
-        if self.tokens:
-            self._scores = lease.feed([self.tokens[-1].token])
-        if not np.isfinite(self._scores).all():
+            return self._told(Choice(self._ahead.pop(0)), known=True)
+        pending = len(self._context) - len(lease.seen)
+        room = self._plan.capacity - len(lease.seen)
+        plain = self._plan.constraint is None and self._plan.guesser is None
+        if self.tokens and pending == 1 and room and plain and self._sampler.takes_the_likeliest:
+            self._follow(lease, min(self._together, self._most - len(self.tokens), room))
+            return self._told(Choice(self._ahead.pop(0)), known=True)
+        tokens, every = self.wanted(lease)
+        try:
+            scores = lease.feed(tokens, every=every)
+        except StateError:
+            if self.tokens or not self.reused_tokens:
+                raise
+            # The network is another one than that which has read the beginning.
+            lease.restart()
+            self.reused_tokens = 0
+            return ""
+        return self.take(lease, scores)
+
+    def _follow(self, lease: Lease, count: int) -> None:
+        """Has the network go on by the likeliest tokens, several at a time."""
+        started = perf_counter()
+        self._ahead = lease.follow(self._context[-1], count, self._plan.end)
+        self._context += self._ahead
+        # As many at a time as nobody has to wait for.
+        if perf_counter() - started < _SOON / 2 and self._together < _MOST_TOGETHER:
+            self._together *= 2
+
+    def wanted(self, reader: Reader, *, guessing: bool = True) -> tuple[list[int], bool]:
+        """Says what is to be read next.
+
+        Args:
+            reader: What reads it; it has read the beginning of `context`, and not all of it.
+            guessing: Whether tokens may be guessed ahead.
+
+        Returns:
+            The tokens, and whether the network's scores behind each of them are wanted.
+        """
+        plan = self._plan
+        if len(self._context) > plan.capacity:
+            self._slide(reader)
+        tokens = self._context[len(reader.seen) :]
+        self._guessed = []
+        if len(tokens) > reader.piece:
+            return tokens[: reader.piece], False
+        room = min(plan.capacity - len(self._context), self._most - len(self.tokens) - 1)
+        if plan.guesser is not None and guessing and self.tokens and room > 0:
+            self._guessed = plan.guesser.guess(self._context, room, self._sampler, plan.constraint)
+        return tokens + self._guessed, bool(self._guessed)
+
+    def _slide(self, reader: Reader) -> None:
+        """Lets go of the middle of the text: its first tokens stay, and the newest, and are read again."""
+        sinks = self._plan.sinks or 0
+        newest = max(1, (self._plan.capacity - sinks) // 2)
+        self._context = self._context[:sinks] + self._context[-newest:]
+        reader.keep(self._context)
+
+    def take(self, reader: Reader, scores: NDArray[Any]) -> str:
+        """Takes what the network has made of the tokens that were wanted.
+
+        Args:
+            reader: What has read them.
+            scores: (places, vocabulary) those of the last token, or of each.
+
+        Returns:
+            The text that may be told now.
+
+        Raises:
+            NonFiniteError: They hold NaN or infinity.
+        """
+        guessed, self._guessed = self._guessed, []
+        if len(reader.seen) < len(self._context):
+            return ""
+        text, right = "", 0
+        for row, guess in zip(scores[len(scores) - len(guessed) - 1 :], [*guessed, None], strict=True):
+            choice = self._chosen(row)
+            text += self._told(choice)
+            if self.finish_reason is not None or choice.token != guess:
+                break
+            right += 1
+        if guessed and self._plan.guesser is not None:
+            self.guessed_tokens += len(guessed)
+            self.right_tokens += right
+            self._plan.guesser.learn(len(guessed), right)
+        # Guesses that were not chosen are forgotten; the newest token is not read yet.
+        if len(reader.seen) >= len(self._context) and not reader.goes_back(len(self._context) - 1):
+            raise StateError("a recurrent layer cannot go back behind guesses: generate without draft=")
+        return text
+
+    def _chosen(self, scores: NDArray[Any]) -> Choice:
+        if not np.isfinite(scores).all():
             raise NonFiniteError(
                 f"scores after {self.prompt_tokens + len(self.tokens)} tokens hold NaN or infinity"
             )
-        return self._sampler.choose(self._scores)
+        constraint = self._plan.constraint
+        if constraint is None:
+            return self._sampler.choose(scores)
+        choice = self._sampler.choose(scores, constraint.allowed())
+        if choice.token not in self._plan.end:
+            constraint.take(choice.token)
+        return choice
 
-    def _told(self, choice: Choice) -> str:
+    def _told(self, choice: Choice, *, known: bool = False) -> str:
         """Takes a token; returns the text that may be told now."""
         self.tokens.append(choice)
-        if choice.token in self._end:
+        if not known:
+            self._context.append(choice.token)
+        constraint = self._plan.constraint
+        if choice.token in self._plan.end:
             self.finish_reason = "stop"
             text = self._stopper.add(self._stream.finish())
         else:
             text = self._stopper.add(self._stream.add(choice.token))
-            if len(self.tokens) == self._most:
+            if constraint is not None and constraint.complete:
+                self.finish_reason = "stop"
+            elif len(self.tokens) == self._most:
                 self.finish_reason = "length"
+            if self.finish_reason is not None:
                 text += self._stopper.add(self._stream.finish())
         if self.finish_reason is not None:
             text += self._stopper.finish()
         if self._stopper.found is not None:
             self.finish_reason = "stop"
+        self._text.append(text)
         return text

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypedDict
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
 from loom._settings.checks import whole
 from loom.errors import ConfigError, LoomError, ShapeError
 from loom.network import Network
+from loom.text.batch import Batch
+from loom.text.cache_files import load_cache, save_cache
+from loom.text.constraints import FORMS, Constraints, Form, form_of
 from loom.text.embedding import Embedder
 from loom.text.errors import ContextLengthError
-from loom.text.generation import Completion, Generation
+from loom.text.generation import Completion, Generation, Plan
+from loom.text.guessing import guesser_of
 from loom.text.sampling import Sampler, Sampling
-from loom.text.sessions import Sessions
+from loom.text.sessions import Lease, Sessions
 from loom.text.token_bytes import TokenBytes
+from loom.text.tool_calls import ToolCall, ToolReader, functions_of, style_of
 from loom.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -39,6 +45,16 @@ class Options(TypedDict, total=False):
             probabilities; 0 tells those of the chosen tokens alone.
         stream: Which one of several answers with the same seed this is.
         ignore_end: Whether tokens that end an answer are taken as any other.
+        regex: A regular expression that the whole answer is to match, in the form of Rust's `regex`.
+        json_schema: A JSON Schema of the answer, as an object, as text, or as a model of pydantic; True for
+            any JSON object.
+        grammar: A grammar of the answer, in Lark's form or llama.cpp's (GBNF). Of these three one may be
+            given; an answer that has as many tokens as it may have can end before it is whole.
+        draft: What guesses tokens ahead, for the network to look at several at once: "lookup" for what has
+            followed the last few tokens before, or a smaller model with the same tokens. The answer is the
+            one without.
+        sinks: Has an answer go on where the capacity is full: so many of the first tokens stay, and the
+            newest half of the others, which are read again from there (Xiao et al. 2023). None ends it there.
 
     The others are those of `Sampling`.
     """
@@ -48,6 +64,11 @@ class Options(TypedDict, total=False):
     logprobs: int | None
     stream: int
     ignore_end: bool
+    regex: str | None
+    json_schema: Mapping[str, Any] | str | bool | type[Any] | None
+    grammar: str | None
+    draft: Union[Literal["lookup"], LanguageModel, None]  # noqa: UP007 - read by Python 3.10, too
+    sinks: int | None
     temperature: float | None
     top_k: int | None
     top_p: float | None
@@ -107,6 +128,7 @@ class LanguageModel:
         self.lock = self._sessions.lock
         """Is held while the network computes; who uses it from another thread beside the model takes it."""
         self._token_bytes = TokenBytes(self.tokenizer)
+        self._constraints: Constraints | None = None
         self._embedder = Embedder(network, self.vocabulary.pad)
 
     @property
@@ -184,24 +206,99 @@ class LanguageModel:
         return self.generate(prompt, **options).finish()
 
     def complete_all(
-        self, prompts: Iterable[str | Sequence[int]], **options: Unpack[Options]
+        self, prompts: Iterable[str | Sequence[int]], *, together: int = 8, **options: Unpack[Options]
     ) -> list[Completion]:
-        """Goes on from several texts, one after the other; each gives what it gives alone.
-
-        The rows of a session move together, so that texts of different lengths have one session each: as many
-        take as long as the sum of them, and memory for one.
+        """Goes on from several texts side by side; on a processor each gives what it gives alone.
 
         Args:
             prompts: The texts, or their tokens.
+            together: How many are made at once, each with keys and values of its own; see `Batch`.
             options: As for `generate`.
         """
-        return [self.complete(prompt, **options) for prompt in prompts]
+        generations = [self.generate(prompt, **options) for prompt in prompts]
+        whole("complete_all", "together", together, least=1, most=1 << 16)
+        if generations:
+            # No more memory than the longest of them needs.
+            longest = max(generation.longest for generation in generations)
+            batch = Batch(self.network, longest, self.lock, min(together, len(generations)))
+            for generation in generations:
+                batch.add(generation)
+            for told in batch:
+                if told.error is not None:
+                    raise told.error
+        return [generation.completion() for generation in generations]
+
+    def batch(self, most: int = 8) -> Batch:
+        """Returns a batch, in which answers are made side by side, and which they join and leave at any time.
+
+        Args:
+            most: How many are made at once, each with keys and values for the model's capacity.
+        """
+        return Batch(self.network, self.capacity, self.lock, most)
+
+    def lease(self, tokens: Sequence[int]) -> Lease:
+        """Returns a session for a text, which has read its beginning where one has; for guesses ahead.
+
+        Args:
+            tokens: The text's tokens.
+        """
+        return self._sessions.lease(tokens)
+
+    def save_cache(self, path: str | PathLike[str], prompt: str | Sequence[int]) -> int:
+        """Reads a text, and stores what layers keep of it: another process need not read it again.
+
+        Args:
+            path: A file, in safetensors' format.
+            prompt: The text, such as what all prompts begin with, or its tokens.
+
+        Returns:
+            How many tokens it has.
+
+        Raises:
+            StateError: A recurrent layer keeps nothing by token.
+            ContextLengthError: The text is longer than the capacity.
+        """
+        tokens = self._tokens(prompt)
+        self._most(tokens, None, self.network.output_shape[-1])
+        lease = self._sessions.lease([*tokens, 0])
+        # By the weights as they are now.
+        lease.restart()
+        try:
+            while len(lease.seen) < len(tokens):
+                lease.feed(tokens[len(lease.seen) :][: lease.piece])
+            save_cache(path, self.network, lease.session, tokens)
+        finally:
+            lease.give_back()
+        return len(tokens)
+
+    def load_cache(self, path: str | PathLike[str]) -> int:
+        """Takes up what `save_cache` has stored: a prompt that begins with that text is read from its end.
+
+        One of the kept sessions has it until others take its place: see `kept`.
+
+        Args:
+            path: The file.
+
+        Returns:
+            How many tokens the text has.
+
+        Raises:
+            FileError: It cannot be read.
+            SerializationError: It is no such file, or of another network, or of other weights.
+            ContextLengthError: The text is longer than the capacity.
+        """
+        with self.lock:
+            session = self._sessions.made()
+            tokens = load_cache(path, self.network, session)
+        self._sessions.keep(tokens, session)
+        return len(tokens)
 
     def chat(
         self,
         messages: Sequence[Mapping[str, Any]],
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str = "auto",
         documents: Sequence[Mapping[str, Any]] | None = None,
         values: Mapping[str, Any] | None = None,
         **options: Unpack[Options],
@@ -213,16 +310,59 @@ class LanguageModel:
         Args:
             messages: What has been said, such as [{"role": "user", "content": "Hello"}].
             tools: What the model may call, as JSON schemas of functions, for templates that tell of them.
+                What it calls stands in its text: `read_tools` reads it.
+            tool_choice: "auto" leaves it to the model, "none" tells it of no tools; with "required" the
+                answer is a call of one of them, and with a function's name of that one, with arguments by
+                its schema.
             documents: What the model may cite, likewise.
             values: Whatever else the template reads, such as {"enable_thinking": False}.
             options: As for `generate`.
 
         Raises:
-            ConfigError: The model has no chat template, or it refuses the chat; or as in `generate`.
+            ConfigError: The model has no chat template, or it refuses the chat; the template tells of no
+                tools where one is to be called, or there is no such tool; or as in `generate`.
         """
+        if tool_choice == "none" or not tools:
+            if tool_choice not in ("auto", "none"):
+                raise ConfigError(f'chat: tool_choice="{tool_choice}" needs tools')
+            tools = None
+        form = None
+        if tools and tool_choice != "auto":
+            name = None if tool_choice == "required" else tool_choice
+            grammar = style_of(self.vocabulary).grammar(functions_of(tools), name)
+            if any(options.get(name) for name in FORMS):
+                raise ConfigError(
+                    f'chat: with tool_choice="{tool_choice}" the tool says what form an answer has'
+                )
+            form = form_of(grammar=grammar)
         text = self.chat_text(messages, tools=tools, documents=documents, values=values)
         # The template has written special tokens itself.
-        return self._begun(self.encode(text, special=False), options)
+        return self._begun(self.encode(text, special=False), options, form)
+
+    def tool_reader(self) -> ToolReader:
+        """Returns what reads calls of tools out of an answer as its text comes.
+
+        Raises:
+            ConfigError: The model's template tells of no tools.
+        """
+        return ToolReader(style_of(self.vocabulary))
+
+    def read_tools(self, text: str) -> tuple[str, list[ToolCall]]:
+        """Reads calls of tools out of an answer.
+
+        Args:
+            text: The answer's text.
+
+        Returns:
+            What of it is no call, and the calls.
+
+        Raises:
+            ConfigError: The model's template tells of no tools.
+        """
+        reader = self.tool_reader()
+        rest = reader.add(text)
+        rest += reader.finish()
+        return rest.strip(), reader.calls
 
     def chat_text(
         self,
@@ -267,7 +407,7 @@ class LanguageModel:
     def _tokens(self, text: str | Sequence[int]) -> list[int]:
         return self.encode(text) if isinstance(text, str) else [int(token) for token in text]
 
-    def _begun(self, tokens: list[int], options: Options) -> Generation:
+    def _begun(self, tokens: list[int], options: Options, form: Form | None = None) -> Generation:
         unknown = set(options) - set(Options.__annotations__)
         if unknown:
             raise ConfigError(
@@ -285,20 +425,27 @@ class LanguageModel:
         if logprobs is not None:
             whole("generate", "logprobs", logprobs, least=0, most=1 << 20)
         end = frozenset[int]() if options.get("ignore_end") else self.vocabulary.end
-        most = self._most(tokens, options.get("max_tokens"), made[-1])
-        sampler = Sampler(settings, tokens, made[-1], logprobs, options.get("stream", 0))
-        return Generation(
-            self._sessions,
-            self.tokenizer,
-            tokens,
-            sampler,
+        sinks = options.get("sinks")
+        if sinks is not None:
+            whole("generate", "sinks", sinks, least=0, most=max(0, self.capacity - 2))
+        most = self._most(tokens, options.get("max_tokens"), made[-1], endless=sinks is not None)
+        form = form or form_of(**{name: options.get(name) for name in FORMS})
+        if form is not None and self._constraints is None:
+            self._constraints = Constraints(self.tokenizer, self._token_bytes, made[-1])
+        plan = Plan(
+            Sampler(settings, tokens, made[-1], logprobs, options.get("stream", 0)),
             most,
             end,
             _stops(options.get("stop")),
+            self.capacity,
+            None if form is None or self._constraints is None else self._constraints.made(form, end),
+            guesser_of(options.get("draft"), self),
+            sinks,
         )
+        return Generation(self._sessions, self.tokenizer, tokens, plan)
 
-    def _most(self, tokens: Sequence[int], wanted: int | None, words: int) -> int:
-        """Returns the most tokens of the answer to a prompt."""
+    def _most(self, tokens: Sequence[int], wanted: int | None, words: int, *, endless: bool = False) -> int:
+        """Returns the most tokens of the answer to a prompt; `endless` where it may go past the capacity."""
         # The last token is told, but not read.
         room = self.capacity - len(tokens) + 1
         if not tokens:
@@ -308,7 +455,7 @@ class LanguageModel:
             raise ConfigError(f"the prompt has token {beyond[0]}; the network knows {words} tokens")
         if wanted is not None:
             whole("generate", "max_tokens", wanted, least=1)
-        if room < (wanted or 1):
+        if room < (1 if endless else wanted or 1):
             asked = "" if wanted is None else f" and max_tokens={wanted}"
             raise ContextLengthError(
                 f"a prompt of {len(tokens)} tokens{asked} is more than the model's capacity of "

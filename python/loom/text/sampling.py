@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -145,18 +146,29 @@ class Sampler:
             and wanted.presence_penalty == 0.0
         )
 
-    def choose(self, scores: NDArray[np.floating]) -> Choice:
+    def fork(self) -> Sampler:
+        """Returns one that stands where this does, with the same draws to come."""
+        other = copy(self)
+        other._seen, other._counts = self._seen.copy(), self._counts.copy()
+        other._logprobs = None
+        return other
+
+    def choose(self, scores: NDArray[np.floating], allowed: NDArray[np.int64] | None = None) -> Choice:
         """Chooses the next token.
 
         Args:
             scores: (vocabulary,) the network's.
+            allowed: The tokens that there is to choose from, in the order of their ids; all where None.
         """
         exact = scores.astype(np.float64)
         changed = self._penalised(exact)
+        if allowed is not None:
+            changed = changed[allowed]
         if self.settings.temperature == 0.0:
-            token = int(changed.argmax())
+            place = int(changed.argmax())
         else:
-            token = self._drawn(changed / self.settings.temperature)
+            place = self._drawn(changed / self.settings.temperature)
+        token = place if allowed is None else int(allowed[place])
         self._place += 1
         self._counts[token] += 1
         self._seen[token] = True

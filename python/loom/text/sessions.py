@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from threading import RLock
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +13,45 @@ from loom._typing import RealArray
 from loom.errors import StateError
 from loom.network import Network
 
-__all__ = ["PIECE", "Lease", "Sessions"]
+__all__ = ["PIECE", "Lease", "Reader", "Sessions", "common"]
 
 PIECE = 64
 _PIECE_ON_GPUS = 512
 """The most tokens of a prompt that are read before others have their turn."""
 
 
-class Lease:
+class Reader(Protocol):
+    """Reads the tokens of one answer.
+
+    Args:
+        seen: The tokens that it has read.
+        piece: The most tokens of a prompt that it reads at once.
+    """
+
+    seen: list[int]
+
+    @property
+    def piece(self) -> int:
+        """The most tokens of a prompt that it reads at once."""
+
+    def goes_back(self, count: int) -> bool:
+        """Goes back to where it had read so many tokens; returns whether it could."""
+
+    def restart(self) -> None:
+        """Forgets what was read."""
+
+    def keep(self, tokens: Sequence[int]) -> None:
+        """Goes back to where what it has read is the beginning of a text, of which a token is left to read.
+
+        Args:
+            tokens: The text.
+        """
+        shared = common(self.seen, tokens[:-1])
+        if shared < len(self.seen) and not (shared and self.goes_back(shared)):
+            self.restart()
+
+
+class Lease(Reader):
     """A session while somebody has it.
 
     Args:
@@ -34,17 +65,30 @@ class Lease:
         self.session = session
         self.seen = seen
 
-    def feed(self, tokens: Sequence[int]) -> NDArray[Any]:
-        """Reads tokens; returns what the network makes of the last, (...).
+    @property
+    def piece(self) -> int:
+        """The most tokens of a prompt that it reads at once."""
+        return self._owner.piece
+
+    def give_back(self) -> None:
+        """Gives the session back."""
+        self._owner.give_back(self)
+
+    def feed(self, tokens: Sequence[int], *, every: bool = False) -> NDArray[Any]:
+        """Reads tokens; returns what the network makes of the last, (1, ...), or of each, (tokens, ...).
+
+        Args:
+            tokens: The tokens.
+            every: Whether what it makes of each is wanted.
 
         Raises:
             StateError: There are more than it has room for, or the network has changed.
         """
         with self._owner.lock:
-            scores: RealArray = self.session(np.asarray([tokens]), last=True)
+            scores: RealArray = self.session(np.asarray([tokens]), last=not every)
         self.seen += tokens
-        row: NDArray[Any] = scores[0, -1]
-        return row
+        rows: NDArray[Any] = scores[0]
+        return rows
 
     def follow(self, token: int, count: int, end: Collection[int]) -> list[int]:
         """Reads a token and goes on by the likeliest ones.
@@ -118,7 +162,7 @@ class Sessions:
         with self.lock:
             # The one that has read most of it. One that has read more of another text goes back, unless
             # that is most of what it has read and there is room for one more.
-            shared = {id(lease): _common(lease.seen, tokens[:-1]) for lease in self._idle}
+            shared = {id(lease): common(lease.seen, tokens[:-1]) for lease in self._idle}
             room = len(self._idle) < self._kept
             begun = [
                 lease
@@ -126,7 +170,7 @@ class Sessions:
                 if shared[id(lease)] and not (room and 2 * shared[id(lease)] < len(lease.seen))
             ]
             best = max(begun, key=lambda lease: shared[id(lease)], default=None)
-            if best is None and room:
+            if best is None and (room or not self._idle):
                 return Lease(self, self.made(), [])
             chosen = best or self._idle[0]
             self._idle.remove(chosen)
@@ -139,6 +183,10 @@ class Sessions:
         """Lets go of the sessions that nobody has: the network has changed."""
         with self.lock:
             self._idle.clear()
+
+    def keep(self, tokens: Sequence[int], session: Any) -> None:  # noqa: ANN401 - a Session
+        """Keeps a session that has read a text, as though an answer to it had ended."""
+        self.give_back(Lease(self, session, list(tokens)))
 
     @property
     def piece(self) -> int:
@@ -155,7 +203,7 @@ class Sessions:
             del self._idle[: -self._kept or len(self._idle)]
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
+def common(one: Sequence[int], other: Sequence[int]) -> int:
     """Returns with how many tokens both begin."""
     return next(
         (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),

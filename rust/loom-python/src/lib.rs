@@ -14,6 +14,7 @@ mod network;
 mod own_loss;
 mod session;
 mod shared;
+mod slots;
 mod surgery;
 mod tensor_file;
 mod training;
@@ -41,6 +42,8 @@ mod _native {
     use super::session::Session;
     #[pymodule_export]
     use super::shared::{Claim, Network};
+    #[pymodule_export]
+    use super::slots::Slots;
     #[pymodule_export]
     use super::surgery::{LayerCopy, copy_layer, insert_layer, remove_layer, replace_layer};
     #[pymodule_export]

@@ -69,6 +69,19 @@ impl Session {
         self.with(py, move |session, network| session.follow(network, view, count, &stops))
     }
 
+    /// What layers keep of the steps seen so far, (rows, steps, ...) each.
+    fn kept(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
+        let kept = self.with(py, |session, _| session.kept())?;
+        kept.into_iter().map(|tensor| to_numpy(py, tensor)).collect()
+    }
+
+    /// Puts that back.
+    fn restore(&self, py: Python<'_>, kept: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+        let arrays = kept.iter().map(RealArray::borrow).collect::<PyResult<Vec<_>>>()?;
+        let views = arrays.iter().map(RealArray::view).collect::<PyResult<Vec<_>>>()?;
+        self.with(py, move |session, network| session.restore(network, &views))
+    }
+
     /// Goes back to where only the first steps had been seen.
     fn rewind(&self, py: Python<'_>, position: usize) -> PyResult<()> {
         self.with(py, |session, _| session.rewind(position))

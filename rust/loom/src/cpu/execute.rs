@@ -88,6 +88,10 @@ fn execute_step<T: Real>(
         for ((slice, taken), value) in
             args.writes.iter_mut().zip(taken.iter_mut().flatten()).zip(&step.writes)
         {
+            let rows = match taken.place {
+                Place::Carried(_) => access.carried().map_or(rows, |carried| carried.rows_of(rows)),
+                _ => rows,
+            };
             *slice = destination::<T>(program, *value, taken, rows, access.get());
         }
         Ok(catch_unwind(AssertUnwindSafe(|| step.op.run::<T>(&mut args))))

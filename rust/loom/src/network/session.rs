@@ -1,5 +1,7 @@
 //! Sessions: inference that goes on from where its last call ended.
 
+mod kept;
+
 use super::predict::check_rows;
 use super::programs::ProgramKey;
 use super::{Ending, Mode, Network, SessionExtent};

@@ -42,9 +42,31 @@ pub struct StepValues {
     pub good_steps: u32,
     /// Whether gradients are zeroed, so that the first contribution replaces them.
     pub gradients_zeroed: bool,
+    /// Where each row is, for rows that are at places of their own; empty where row i is sequence i, and all are at
+    /// `position`.
+    pub places: Vec<RowPlace>,
+}
+
+/// Which sequence a row goes on, and from where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowPlace {
+    /// The number of the sequence, among those of which something is carried.
+    pub sequence: usize,
+    /// How many of its steps have been seen.
+    pub position: usize,
 }
 
 impl StepValues {
+    /// How many steps of a row's sequence have been seen before this call.
+    pub fn position_of(&self, row: usize) -> usize {
+        self.places.get(row).map_or(self.position as usize, |place| place.position)
+    }
+
+    /// The number of a row's sequence among those of which something is carried.
+    pub fn sequence_of(&self, row: usize) -> usize {
+        self.places.get(row).map_or(row, |place| place.sequence)
+    }
+
     /// What stands for the step in the keys of this pass's draws.
     pub fn pass_number(&self) -> u64 {
         pass_number(self.step, self.forwards)
@@ -68,6 +90,7 @@ impl Default for StepValues {
             loss_scale: 1.0,
             good_steps: 0,
             gradients_zeroed: true,
+            places: Vec::new(),
         }
     }
 }

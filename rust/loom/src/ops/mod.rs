@@ -63,7 +63,7 @@ pub mod update;
 
 pub use adaptive_max::AdaptiveMax;
 pub(crate) use args::part;
-pub use args::{Args, MAX_READS, MAX_WRITES, StepValues, View};
+pub use args::{Args, MAX_READS, MAX_WRITES, RowPlace, StepValues, View};
 pub use attention::{Attention, CacheAppend, Keep, Kept};
 pub use bias::{BiasAdd, BiasGradient};
 pub use combination::{Combination, Term};

@@ -408,7 +408,7 @@ pub(crate) fn resolve<'a, T: Real>(
         Place::Carried(number) => {
             let carried =
                 access.carried().ok_or_else(|| Error::Internal("nothing is carried by this call".into()))?;
-            &carried.buffers[number].bytes()[..info.len(run.rows) * size_of::<T>()]
+            &carried.buffers[number].bytes()[..info.len(carried.rows_of(run.rows)) * size_of::<T>()]
         }
         Place::Ring { member, age } => {
             let part = match access {

@@ -92,6 +92,8 @@ pub struct Carried {
     /// Whether a batch has passed or somebody has set it: until then it is memory that was made ready, and
     /// nothing is carried.
     pub(crate) begun: bool,
+    /// Whether rows say themselves of which sequence they are, so that steps see all of them.
+    pub(crate) by_sequence: bool,
     places: Vec<CarriedPlace>,
     /// On the processor.
     pub(crate) buffers: Vec<Buffer>,
@@ -125,6 +127,7 @@ impl Carried {
             precision,
             rows,
             begun: false,
+            by_sequence: false,
             places,
             buffers: Vec::new(),
             on_device: None,
@@ -147,6 +150,11 @@ impl Carried {
     /// A number that no other memory has: what an engine recorded over one is not for another.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// How precise the numbers are.
+    pub(crate) fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// How many rows there are.
@@ -197,6 +205,24 @@ impl Carried {
             return;
         }
         self.buffers = contents;
+    }
+
+    /// Makes the first `count` steps of one sequence those of another, where all that is carried has a part of its own
+    /// for each step and lies on the processor.
+    pub(crate) fn copy_sequence(&mut self, from: usize, to: usize, count: usize) {
+        let size = self.precision.size();
+        for (place, buffer) in self.places.iter().zip(&mut self.buffers) {
+            let elements = place.spec.shape.len();
+            let step = elements / place.spec.shape.first().copied().unwrap_or(1).max(1);
+            let part = (count * step).min(elements) * size;
+            let (start, row) = (from * elements * size, elements * size);
+            buffer.bytes_mut().copy_within(start..start + part, to * row);
+        }
+    }
+
+    /// For how many rows of a call steps see what is carried.
+    pub(crate) fn rows_of(&self, rows: usize) -> usize {
+        if self.by_sequence { self.rows } else { rows }
     }
 
     /// The same on another device.

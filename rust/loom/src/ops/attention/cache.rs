@@ -50,11 +50,12 @@ impl fmt::Display for CacheAppend {
 impl Operation for CacheAppend {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
         let (x, cache) = (args.read::<T>(0), args.write::<T>(0));
-        let position = (args.values.position as usize).min(self.capacity);
-        let len = self.time.min(self.capacity - position) * self.features;
-        let rows = x.chunks_exact(self.time * self.features);
-        for (x, cache) in rows.zip(cache.chunks_exact_mut(self.capacity * self.features)) {
-            cache[position * self.features..][..len].copy_from_slice(&x[..len]);
+        let extent = self.capacity * self.features;
+        for (row, x) in x.chunks_exact(self.time * self.features).enumerate() {
+            let position = args.values.position_of(row).min(self.capacity);
+            let len = self.time.min(self.capacity - position) * self.features;
+            let start = args.values.sequence_of(row) * extent + position * self.features;
+            cache[start..][..len].copy_from_slice(&x[..len]);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::Positions;
 use crate::Result;
 use crate::ops::element_loops::{PASS, map2, rows_per_task};
-use crate::ops::{Args, BiasGradient, Direction, Operation};
+use crate::ops::{Args, BiasGradient, Direction, Operation, StepValues};
 use crate::simd::{Kernel, Real, Vector};
 
 impl Operation for Positions {
@@ -17,12 +17,12 @@ impl Operation for Positions {
             None => args.read::<T>(1),
         };
         let isa = args.cpu.isa();
-        let start = if self.positioned { args.values.position as usize } else { 0 };
+        let values = args.values;
         let steps = rows_per_task(self.width, PASS);
         args.cpu.pool().for_each_chunk(y, steps * self.width, |task, y| {
             let first = task * steps;
             let x = &x[first * self.width..][..y.len()];
-            T::dispatch(isa, Add { op: self, x, table, y, first, start });
+            T::dispatch(isa, Add { op: self, x, table, y, first, values });
         });
         Ok(())
     }
@@ -51,7 +51,7 @@ struct Add<'a, T> {
     table: &'a [T],
     y: &'a mut [T],
     first: usize,
-    start: usize,
+    values: &'a StepValues,
 }
 
 impl<T: Real> Kernel<T> for Add<'_, T> {
@@ -62,7 +62,9 @@ impl<T: Real> Kernel<T> for Add<'_, T> {
         let width = self.op.width;
         for (step, (x, y)) in self.x.chunks_exact(width).zip(self.y.chunks_exact_mut(width)).enumerate() {
             // The session's owner sees to it that there is a place; the last one is as wrong as any.
-            let place = (self.start + (self.first + step) % self.op.time).min(self.op.places - 1);
+            let (row, within) = ((self.first + step) / self.op.time, (self.first + step) % self.op.time);
+            let start = if self.op.positioned { self.values.position_of(row) } else { 0 };
+            let place = (start + within).min(self.op.places - 1);
             map2(x, &self.table[place * width..][..width], y, |x: V, row| x + row);
         }
     }

@@ -3,20 +3,20 @@
 use super::{PairLayout, Rotary};
 use crate::Result;
 use crate::ops::element_loops::{PASS, rows_per_task};
-use crate::ops::{Args, Direction, Operation};
+use crate::ops::{Args, Direction, Operation, StepValues};
 use crate::simd::{Kernel, Real, Vector};
 
 impl Operation for Rotary {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
         let (x, y) = (args.read::<T>(0), args.write::<T>(0));
         let isa = args.cpu.isa();
-        let start = if self.positioned { args.values.position as usize } else { 0 };
+        let values = args.values;
         let width = self.heads * self.head_dim;
         let steps = rows_per_task(width, PASS);
         args.cpu.pool().for_each_chunk(y, steps * width, |task, y| {
             let first = task * steps;
             let x = &x[first * width..][..y.len()];
-            T::dispatch(isa, Turn { op: self, x, y, first, start });
+            T::dispatch(isa, Turn { op: self, x, y, first, values });
         });
         Ok(())
     }
@@ -28,7 +28,7 @@ struct Turn<'a, T> {
     x: &'a [T],
     y: &'a mut [T],
     first: usize,
-    start: usize,
+    values: &'a StepValues,
 }
 
 impl<T: Real> Kernel<T> for Turn<'_, T> {
@@ -36,13 +36,15 @@ impl<T: Real> Kernel<T> for Turn<'_, T> {
 
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) {
-        let Self { op, x, y, first, start } = self;
+        let Self { op, x, y, first, values } = self;
         let (width, pairs) = (op.heads * op.head_dim, op.pairs);
         let back = op.direction != Direction::Forward;
         let table = op.table.of::<T>();
         for (step, (x, y)) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).enumerate() {
             // The session's owner sees to it that there is a place; the last one is as wrong as any.
-            let place = (start + (first + step) % op.time).min(op.places - 1);
+            let (row, within) = ((first + step) / op.time, (first + step) % op.time);
+            let start = if op.positioned { values.position_of(row) } else { 0 };
+            let place = (start + within).min(op.places - 1);
             let (cos, sin) = table[2 * place * pairs..][..2 * pairs].split_at(pairs);
             for (x, y) in x.chunks_exact(op.head_dim).zip(y.chunks_exact_mut(op.head_dim)) {
                 let ((x, still), (y, kept)) = (x.split_at(2 * pairs), y.split_at_mut(2 * pairs));

@@ -25,14 +25,15 @@ pub(super) fn run<T: Real>(op: &Attention, args: &mut Args<'_>) {
         let sight = Sight::of(op, args, row, padding);
         let length = op.queries * op.heads * op.head_dim;
         let other = op.keys * op.key_value_heads * op.head_dim;
+        let sequence = if op.cached { args.values.sequence_of(row) } else { row };
         let part = Part {
             op,
             sight,
             head,
             queries: (chunk * CHUNK, op.queries.min((chunk + 1) * CHUNK)),
             q: &q[row * length..][..length],
-            k: &k[row * other..][..other],
-            v: &v[row * other..][..other],
+            k: &k[sequence * other..][..other],
+            v: &v[sequence * other..][..other],
         };
         // SAFETY: each task is another combination of row, head of keys, and queries.
         unsafe { part.compute(args, row, &y, &logs) };

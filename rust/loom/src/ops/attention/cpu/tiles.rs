@@ -117,7 +117,7 @@ impl<'a, T: Real> Sight<'a, T> {
     pub(super) fn of(op: &'a Attention, args: &Args<'_>, row: usize, padding: &'a [T]) -> Self {
         let (position, present) = if op.cached {
             // The cache's owner sees to it that there is room.
-            let position = (args.values.position as usize).min(op.keys.saturating_sub(op.queries));
+            let position = args.values.position_of(row).min(op.keys.saturating_sub(op.queries));
             (position, op.keys.min(position + op.queries))
         } else {
             (0, op.keys)

@@ -1,0 +1,246 @@
+"""Answers of a form that is asked for: a regular expression, a JSON Schema, or a grammar.
+
+llguidance says which tokens may come next (https://github.com/guidance-ai/llguidance): an Earley parser over
+lexemes that derivatives of regular expressions find, run over the vocabulary's tree of bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom.errors import ConfigError, StateError
+from loom.extras import require
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from loom.text.token_bytes import TokenBytes
+
+__all__ = ["FORMS", "Constraint", "Constraints", "Form", "form_of"]
+
+FORMS = ("regex", "json_schema", "grammar")
+"""What an answer's form may be told by."""
+
+Form = tuple[str, str]
+"""One of `FORMS`, and llguidance's text of it."""
+
+# As models write JSON. Any number of spaces and lines would let a model write nothing else.
+_JSON = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
+
+
+def form_of(regex: object = None, json_schema: object = None, grammar: object = None) -> Form | None:
+    """Reads what an answer's form is told by; None where it may be any.
+
+    Args:
+        regex: A regular expression of the whole answer.
+        json_schema: A JSON Schema, as an object, as text, or as a model of pydantic; True for any object.
+        grammar: A grammar in Lark's form, or in llama.cpp's (GBNF).
+
+    Raises:
+        ConfigError: There are several, or one is none.
+        MissingExtraError: llguidance is not installed.
+    """
+    given = {
+        name: value
+        for name, value in zip(FORMS, (regex, json_schema, grammar), strict=True)
+        if value is not None and value is not False
+    }
+    if not given:
+        return None
+    if len(given) > 1:
+        raise ConfigError(f"generate: an answer has one form; give {' or '.join(given)}, not both")
+    ((name, value),) = given.items()
+    library = require("llguidance", extra="text", purpose=f"{name}=")
+    if name == "json_schema":
+        return name, _json_grammar(library, value)
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"generate: {name} must be a text that is not empty, got {value!r:.60}")
+    if name == "regex":
+        return name, str(library.LLMatcher.grammar_from_regex(value))
+    try:
+        return name, str(library.grammar_from("grammar", value))
+    except ValueError as error:
+        raise ConfigError(f"generate: grammar: {error}") from error
+
+
+def _json_grammar(library: Any, schema: object) -> str:  # noqa: ANN401 - llguidance
+    told = getattr(schema, "model_json_schema", None)
+    if callable(told):
+        schema = told()
+    elif schema is True:
+        schema = {"type": "object"}
+    elif isinstance(schema, str):
+        try:
+            schema = json.loads(schema)
+        except ValueError as error:
+            raise ConfigError(f"generate: json_schema is no JSON: {error}") from error
+    if not isinstance(schema, (Mapping, bool)):
+        raise ConfigError(
+            "generate: json_schema must be a JSON Schema, a model of pydantic, or True for any object, "
+            f"got {schema!r:.60}"
+        )
+    try:
+        text = json.dumps(schema)
+        return str(library.LLMatcher.grammar_from_json_schema(text, defaults=_JSON))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"generate: json_schema: {error}") from error
+
+
+_STUCK = (
+    "no token of the model's vocabulary goes on as the answer's form asks, or it is too much to read: "
+    "use another form"
+)
+
+_MARK = "\x02"
+
+
+class _Words:
+    """A vocabulary as llguidance reads it."""
+
+    def __init__(self, tokens: list[bytes], special: list[int], tokenizer: Tokenizer) -> None:
+        # The names are llguidance's.
+        self.tokens = tokens
+        self.special_token_ids = special
+        self.eos_token_id = len(tokens) - 1
+        self.bos_token_id = None
+        self._tokenizer = tokenizer
+        hidden = {*special, len(tokens) - 1}
+        self._numbers = {held: number for number, held in enumerate(tokens) if held and number not in hidden}
+        self._longest = max(map(len, self._numbers), default=0)
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        """Returns the tokens of text that goes on from other text: what a form leaves no choice in."""
+        raw = text.encode() if isinstance(text, str) else bytes(text)
+        # Behind a character that no token is merged with, since tokenizers may put a space before a text.
+        whole = _MARK + raw.decode("utf-8", "replace")
+        ids = list(self._tokenizer.encode(whole, add_special_tokens=False).ids)
+        for begin in range(1, min(len(ids), 4) + 1):
+            if b"".join(self.tokens[token] for token in ids[begin:]) == raw:
+                return ids[begin:]
+        return self._greedy(raw)
+
+    def _greedy(self, raw: bytes) -> list[int]:
+        found, place = [], 0
+        while place < len(raw):
+            for length in range(min(self._longest, len(raw) - place), 0, -1):
+                token = self._numbers.get(raw[place : place + length])
+                if token is not None:
+                    found.append(token)
+                    place += length
+                    break
+            else:
+                # Nothing says it; what is there so far is all that is forced.
+                break
+        return found
+
+
+class Constraints:
+    """Makes constraints for one vocabulary.
+
+    Args:
+        tokenizer: The tokenizer.
+        token_bytes: Says which bytes each token is.
+        words: How many tokens the network makes scores of.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, token_bytes: TokenBytes, words: int) -> None:
+        self._tokenizer = tokenizer
+        self._token_bytes = token_bytes
+        self.words = words
+        self._made: Any = None
+        self._lock = Lock()
+
+    def made(self, form: Form, end: frozenset[int]) -> Constraint:
+        """Makes a constraint of one answer.
+
+        Args:
+            form: What the answer is to be.
+            end: Tokens that end an answer.
+
+        Raises:
+            ConfigError: The form is wrong, or more than llguidance reads.
+        """
+        library = require("llguidance", extra="text", purpose=f"{form[0]}=")
+        # For big vocabularies it takes a second: once.
+        with self._lock:
+            if self._made is None:
+                self._made = self._vocabulary(library)
+        matcher = library.LLMatcher(self._made, form[1], log_level=0)
+        if matcher.is_error():
+            told = str(matcher.get_error()).strip().splitlines()
+            raise ConfigError(f"generate: {form[0]}: {told[0] if told else 'it is not understood'}")
+        return Constraint(matcher, self.words, end)
+
+    def _vocabulary(self, library: Any) -> Any:  # noqa: ANN401 - llguidance
+        added = self._tokenizer.get_added_tokens_decoder()
+        special = [number for number, token in added.items() if token.special and number < self.words]
+        tokens = [self._token_bytes.of(token) for token in range(self.words)]
+        # One more, which stands for the end: models have none, one, or several.
+        words = _Words([*tokens, b"<end>"], [*special, self.words], self._tokenizer)
+        return library.LLTokenizer(library.TokenizerWrapper(words), eos_token=self.words)
+
+
+class Constraint:
+    """Which tokens may come next in an answer.
+
+    Args:
+        matcher: llguidance's.
+        words: How many tokens there are; the one behind them is the end.
+        end: The model's own ends.
+    """
+
+    def __init__(self, matcher: Any, words: int, end: frozenset[int]) -> None:  # noqa: ANN401 - llguidance
+        self._matcher = matcher
+        self._words = words
+        self._end = np.array(sorted(token for token in end if token < words), np.int64)
+
+    def allowed(self) -> NDArray[np.int64]:
+        """Returns the tokens that may come next, in the order of their ids; those that end it among them.
+
+        Raises:
+            StateError: None may: the vocabulary has no token for what must come, or it is too much to read.
+        """
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        self._check()
+        mask = np.unpackbits(bits, bitorder="little")[: self._words + 1]
+        tokens = np.flatnonzero(mask[: self._words])
+        if mask[self._words] and len(self._end):
+            tokens = np.union1d(tokens, self._end)
+        if not len(tokens):
+            raise StateError(_STUCK)
+        return tokens
+
+    def take(self, token: int) -> None:
+        """Goes on by a token that was allowed and ends nothing.
+
+        Args:
+            token: Its id.
+        """
+        self._matcher.consume_token(token)
+        self._check()
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing may follow."""
+        if self._matcher.is_stopped():
+            return True
+        if len(self._end) or not self._matcher.is_accepting():
+            return False
+        # Without a token that ends answers, one ends where only its end may follow.
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        return not np.unpackbits(bits, bitorder="little")[: self._words].any()
+
+    def fork(self) -> Constraint:
+        """Returns one that stands where this does, and goes on by itself."""
+        return Constraint(self._matcher.deep_copy(), self._words, frozenset(self._end.tolist()))
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            told = str(self._matcher.get_error()).strip().splitlines()
+            raise StateError(f"{_STUCK} ({told[0] if told else 'no reason given'})")

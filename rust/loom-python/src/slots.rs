@@ -1,0 +1,81 @@
+//! `loom._native.Slots`: sequences that come and go, each at a place of its own.
+
+use crate::arrays::{RealArray, to_numpy};
+use crate::error::{detached, exception};
+use crate::forks::Inside;
+use crate::shared::Network;
+use loom::network::Slots as Engine;
+use pyo3::prelude::*;
+use std::sync::{Mutex, TryLockError};
+
+/// Room for some sequences; one call at a time.
+#[pyclass(frozen, module = "loom._native")]
+pub struct Slots {
+    network: Py<Network>,
+    engine: Mutex<Engine>,
+}
+
+impl Slots {
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut Engine, &loom::Network) -> loom::Result<T> + Send,
+    ) -> PyResult<T> {
+        let _inside = Inside::enter();
+        let mut guard = match self.engine.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let busy = "the session is in use by another thread; give each thread its own";
+                return Err(exception(loom::Error::State(busy.into())));
+            }
+        };
+        let network = self.network.get().read()?;
+        let (engine, network) = (&mut *guard, &*network);
+        detached(py, move || work(engine, network))
+    }
+}
+
+#[pymethods]
+impl Slots {
+    /// Room for so many sequences of at most `capacity` steps.
+    #[new]
+    fn new(py: Python<'_>, network: Py<Network>, count: usize, capacity: usize) -> PyResult<Self> {
+        let engine = network.get().change(py, |engine| engine.slots(count, capacity))?;
+        Ok(Self { network, engine: Mutex::new(engine) })
+    }
+
+    /// The outputs for the next steps of some sequences, or for the last of them.
+    fn advance(
+        &self,
+        py: Python<'_>,
+        x: &Bound<'_, PyAny>,
+        sequences: Vec<usize>,
+        last: bool,
+    ) -> PyResult<Py<PyAny>> {
+        let array = RealArray::borrow(x)?;
+        let view = array.view()?;
+        let tensor = self.with(py, move |slots, network| slots.advance(network, view, &sequences, last))?;
+        to_numpy(py, tensor)
+    }
+
+    /// Forgets everything seen.
+    fn reset(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |slots, network| slots.reset(network))
+    }
+
+    /// How many steps of each sequence have been seen.
+    fn positions(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
+        self.with(py, |slots, _| Ok(slots.positions().to_vec()))
+    }
+
+    /// Goes back to where only the first steps of a sequence had been seen.
+    fn rewind(&self, py: Python<'_>, sequence: usize, position: usize) -> PyResult<()> {
+        self.with(py, |slots, _| slots.rewind(sequence, position))
+    }
+
+    /// Makes the first steps of one sequence those of another.
+    fn copy(&self, py: Python<'_>, source: usize, target: usize, count: usize) -> PyResult<()> {
+        self.with(py, |slots, _| slots.copy(source, target, count))
+    }
+}

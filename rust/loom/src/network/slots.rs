@@ -1,0 +1,285 @@
+//! Sessions whose sequences come and go, each at a place of its own.
+
+use super::predict::check_rows;
+use super::programs::ProgramKey;
+use super::{Ending, Mode, Network, SessionExtent};
+use crate::ops::{RowPlace, StepValues};
+use crate::precision::in_precision;
+use crate::program::{Access, Phase, Run};
+use crate::simd::Real;
+use crate::state::Carried;
+use crate::tensor::{Shape, Tensor, TensorView};
+use crate::{Error, Result, extents};
+
+/// The most steps that go through the network at once: what they make stays in a processor's caches.
+const MOST_STEPS: usize = 64;
+
+/// Inference over several sequences that arrive piece by piece, each for itself: a call brings the next steps of some
+/// of them, and what it makes of each is what a [`Session`](super::Session) of one row makes, bit for bit.
+///
+/// On processors, and for layers whose state has a part of its own for each step, such as attention.
+#[derive(Debug)]
+pub struct Slots {
+    capacity: usize,
+    /// How many steps of each sequence have been seen.
+    positions: Vec<usize>,
+    carried: Carried,
+    epoch: u64,
+    /// Whether there is an output for every step.
+    sequences: bool,
+    /// A run for each number of rows and steps that has been needed.
+    runs: Vec<(Part, Run)>,
+}
+
+/// What goes through the network at once: room for so many rows, and so many steps of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    rows: usize,
+    steps: usize,
+    ending: Ending,
+}
+
+impl Network {
+    /// Room for so many sequences of at most `capacity` steps, each at a place of its own.
+    ///
+    /// # Errors
+    /// As [`session`](Self::session); [`Error::State`] also on a GPU, and for layers whose state is that of the newest
+    /// step alone.
+    pub fn slots(&mut self, count: usize, capacity: usize) -> Result<Slots> {
+        self.build()?;
+        self.check_single("a session")?;
+        if count == 0 || capacity == 0 {
+            return Err(Error::Value("a session needs at least one sequence and one step".into()));
+        }
+        if self.device.accelerator().is_some() {
+            return Err(Error::State(
+                "sequences at places of their own are computed together on processors; on a GPU begin a session for \
+                 each"
+                    .into(),
+            ));
+        }
+        let [one, two] = [self.infer_shapes_for(1)?, self.infer_shapes_for(2)?];
+        self.check_links_are_stepwise(&one, &two)?;
+        let steps = |cells: &[Shape]| cells.last().and_then(|output| output.first().copied());
+        let sequences = steps(&one) == Some(1) && steps(&two) == Some(2);
+        let extent = SessionExtent { steps: 1, capacity, ending: Ending::All };
+        let places = self.carried_places(Mode { session: Some(extent), ..Mode::default() });
+        if !places.iter().all(|place| place.spec.by_place) {
+            return Err(Error::State(
+                "a recurrent layer keeps the state of the newest step alone, so its sequences move together; begin a \
+                 session for each"
+                    .into(),
+            ));
+        }
+        let mut carried = Carried::new(places, count, self.precision, None)?;
+        carried.by_sequence = true;
+        let epoch = self.registry.epoch();
+        Ok(Slots { capacity, positions: vec![0; count], carried, epoch, sequences, runs: Vec::new() })
+    }
+}
+
+impl Slots {
+    /// How many steps of each sequence have been seen.
+    pub fn positions(&self) -> &[usize] {
+        &self.positions
+    }
+
+    /// The most steps of a sequence.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Forgets everything seen; weights that have moved since are taken up.
+    ///
+    /// # Errors
+    /// [`Error::State`] where the network has moved to a GPU.
+    pub fn reset(&mut self, network: &Network) -> Result<()> {
+        if network.device.accelerator().is_some() {
+            return Err(Error::State("the network has moved to another device; begin new sessions".into()));
+        }
+        self.carried.reset()?;
+        self.positions.fill(0);
+        self.epoch = network.registry.epoch();
+        self.runs.clear();
+        Ok(())
+    }
+
+    /// Goes back to where only the first `position` steps of a sequence had been seen.
+    ///
+    /// # Errors
+    /// [`Error::Value`] where there is no such sequence, or it has not seen so many.
+    pub fn rewind(&mut self, sequence: usize, position: usize) -> Result<()> {
+        let seen = self.position(sequence)?;
+        if position > seen {
+            return Err(Error::Value(format!(
+                "a sequence that has seen {seen} steps cannot go back to {position}"
+            )));
+        }
+        // What lies behind is overwritten before it is looked at.
+        self.positions[sequence] = position;
+        Ok(())
+    }
+
+    /// Makes the first `count` steps of one sequence those of another, which forgets its own.
+    ///
+    /// # Errors
+    /// [`Error::Value`] where there is no such sequence, or the first has not seen so many.
+    pub fn copy(&mut self, from: usize, to: usize, count: usize) -> Result<()> {
+        let (seen, _) = (self.position(from)?, self.position(to)?);
+        if count > seen {
+            return Err(Error::Value(format!("a sequence that has seen {seen} steps has no first {count}")));
+        }
+        self.carried.copy_sequence(from, to, count);
+        self.positions[to] = count;
+        Ok(())
+    }
+
+    /// The outputs for the next steps of some sequences, (rows, steps, ...), or with `last` for the last of them,
+    /// (rows, 1, ...); `sequences` says of which sequence each row is.
+    ///
+    /// # Errors
+    /// As [`advance`](super::Session::advance); [`Error::Value`] also for a sequence that is not there or there twice.
+    pub fn advance(
+        &mut self,
+        network: &Network,
+        input: TensorView<'_>,
+        sequences: &[usize],
+        last: bool,
+    ) -> Result<Tensor> {
+        in_precision!(network.precision, T => self.advance_in::<T>(network, input, sequences, last))
+    }
+
+    fn position(&self, sequence: usize) -> Result<usize> {
+        let count = self.positions.len();
+        self.positions
+            .get(sequence)
+            .copied()
+            .ok_or_else(|| Error::Value(format!("there is no sequence {sequence}, only {count} of them")))
+    }
+
+    /// Checks a call; returns how many steps it brings.
+    fn check(&self, network: &Network, input: &TensorView<'_>, sequences: &[usize]) -> Result<usize> {
+        network.check_built()?;
+        if self.epoch != network.registry.epoch() || network.device.accelerator().is_some() {
+            return Err(Error::State(
+                "the network has changed since the session began; reset the session or begin a new one"
+                    .into(),
+            ));
+        }
+        let steps = input.shape().get(1).copied().unwrap_or(0);
+        let mut expected = network.input_shape.to_vec();
+        if let Some(first) = expected.first_mut() {
+            *first = steps;
+        }
+        check_rows(input, &Shape::new(expected), "input")?;
+        if input.rows() != sequences.len() || steps == 0 || sequences.is_empty() {
+            return Err(Error::Shape(format!(
+                "a call brings a row for each of its {} sequences and at least one step, got {} rows and {steps} steps",
+                sequences.len(),
+                input.rows()
+            )));
+        }
+        for (number, sequence) in sequences.iter().enumerate() {
+            let seen = self.position(*sequence)?;
+            if sequences[..number].contains(sequence) {
+                return Err(Error::Value(format!("sequence {sequence} is there twice")));
+            }
+            if steps > self.capacity - seen {
+                return Err(Error::State(format!(
+                    "{steps} more steps after {seen} are more than the session's capacity of {}; begin one with a \
+                     larger capacity",
+                    self.capacity
+                )));
+            }
+        }
+        crate::tensor::check_finite(input, "input")?;
+        network.check_step_indices(input)?;
+        Ok(steps)
+    }
+
+    fn advance_in<T: Real>(
+        &mut self,
+        network: &Network,
+        input: TensorView<'_>,
+        sequences: &[usize],
+        last: bool,
+    ) -> Result<Tensor> {
+        let steps = self.check(network, &input, sequences)?;
+        network.passes.note();
+        let rows = sequences.len();
+        // One output a row, of the last step or of all of them together, or one of each step.
+        let single = last || !self.sequences;
+        let mut all: Vec<T> = extents::zeros(input.elements().len())?;
+        input.copy_to(&mut all);
+        let width = all.len() / rows / steps;
+        let mut output: Vec<T> = Vec::new();
+        let mut shape = Vec::new();
+        let mut done = 0;
+        while done < steps {
+            let count = (1 << (steps - done).ilog2()).min(MOST_STEPS);
+            let ending = if last && self.sequences && count > 1 { Ending::Last } else { Ending::All };
+            let places = sequences
+                .iter()
+                .map(|sequence| RowPlace { sequence: *sequence, position: self.positions[*sequence] })
+                .collect();
+            let values = StepValues { seed: network.seed, places, ..StepValues::default() };
+            // Room for as many rows as a power of two has, so that there are few programs.
+            let part = Part { rows: rows.next_power_of_two(), steps: count, ending };
+            let number = self.run(network, part)?;
+            let (_, run) = &mut self.runs[number];
+            run.rows = rows;
+            if let Some(port) = run.program().ports().input {
+                for (row, to) in run.write::<T>(port).chunks_exact_mut(count * width).enumerate() {
+                    to.copy_from_slice(&all[(row * steps + done) * width..][..count * width]);
+                }
+            }
+            let access = Access::Session(&network.registry, &mut self.carried);
+            run.execute(access, Phase::Forward..=Phase::Forward, &values)?;
+            for sequence in sequences {
+                self.positions[*sequence] += count;
+            }
+            let first = done == 0;
+            done += count;
+            if single && done < steps {
+                continue;
+            }
+            let Some(port) = run.program().ports().output else {
+                return Err(Error::Internal("a program lacks its output".into()));
+            };
+            run.fetch(&[port])?;
+            let made = run.read::<T>(port);
+            let info = run.program().value(port).shape.to_vec();
+            if single {
+                (shape, output) = (info, extents::zeros(made.len())?);
+                output.copy_from_slice(made);
+                continue;
+            }
+            let per_row = made.len() / rows;
+            let per_step = per_row / count;
+            if first {
+                shape = info;
+                shape[0] = steps;
+                output = extents::zeros(extents::elements("the output", steps, per_step * rows)?)?;
+            }
+            // Those of a row lie together.
+            for (row, from) in made.chunks_exact(per_row).enumerate() {
+                output[(row * steps + done - count) * per_step..][..per_row].copy_from_slice(from);
+            }
+        }
+        let extents: Vec<usize> = [rows].into_iter().chain(shape).collect();
+        Tensor::new(extents, output)
+    }
+
+    /// The number of the run for so many rows and steps.
+    fn run(&mut self, network: &Network, part: Part) -> Result<usize> {
+        if let Some(number) = self.runs.iter().position(|(held, _)| *held == part) {
+            return Ok(number);
+        }
+        let Part { rows, steps, ending } = part;
+        let extent = SessionExtent { steps, capacity: self.capacity, ending };
+        let key = ProgramKey::forward(Mode { session: Some(extent), ..Mode::default() }, rows);
+        let run = network.programs.lease(&key, &network.device, || network.compile_session(&key, steps))?;
+        self.runs.push((part, run));
+        Ok(self.runs.len() - 1)
+    }
+}
