@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._figures import empty_figure, finished
+from loom._palette import COLORS
 from loom._settings.checks import whole
 from loom.callbacks._gradients import gradients_of
 from loom.callbacks.base import Callback, Logs
@@ -154,7 +155,7 @@ class WeightHistograms(Callback):
             middles = (entry.edges[1:] + entry.edges[:-1]) / 2
             density = entry.counts / max(entry.counts.sum(), 1) / np.diff(entry.edges)
             label = f"epoch {entry.epoch + 1}" if place in (1, len(kept)) else None
-            axes.plot(middles, density, color="#0072b2", alpha=0.15 + 0.85 * place / len(kept), label=label)
+            axes.plot(middles, density, color=COLORS[0], alpha=0.15 + 0.85 * place / len(kept), label=label)
         axes.set_title(f"{of} of {name}")
         axes.set_ylabel("density")
         axes.set_ylim(bottom=0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class Table(TrainingBatch):
         encoder: What was done to the columns.
     """
 
-    encoder: ColumnEncoder | None = None
+    encoder: ColumnEncoder = field(kw_only=True)
 
     @property
     def x(self) -> Foreign:
@@ -46,7 +46,7 @@ class Table(TrainingBatch):
     @property
     def width(self) -> int:
         """How many columns the matrix has: the network's `input_shape`."""
-        return 0 if self.encoder is None else self.encoder.width
+        return self.encoder.width
 
 
 def columns(
@@ -124,7 +124,7 @@ def columns(
     counted = None
     if weight is not None:
         counted = given.column(weight, "columns(weight=)").as_labels().astype(np.float32)
-    return Table(encoder(frame), encoder.targets(frame), counted, encoder)
+    return Table(encoder(frame), encoder.targets(frame), counted, encoder=encoder)
 
 
 def named(what: str, names: object) -> list[str]:
