@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,7 +126,12 @@ class WeightHistograms(Callback):
                 WeightHistogram(epoch, counts, edges, float(numbers.mean()), norm)
             )
 
-    def plot(self, name: str, of: str = "weights", path: str | Path | None = None) -> Figure:
+    def plot(
+        self,
+        name: str,
+        of: Literal["weights", "changes", "gradients"] = "weights",
+        path: str | Path | None = None,
+    ) -> Figure:
         """Draws a parameter's histograms, one line an epoch, the newest darkest.
 
         Args:

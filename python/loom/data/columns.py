@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -57,7 +58,7 @@ def columns(
     scale: bool | Sequence[str] = True,
     weight: str | None = None,
     drop: Sequence[str] = (),
-    inputs: str = "matrix",
+    inputs: Literal["matrix", "codes", "dict"] = "matrix",
 ) -> Table:
     """Makes what a network learns from of a table with numbers, texts and missing values.
 

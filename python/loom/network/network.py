@@ -9,7 +9,7 @@ import html
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, NoReturn, cast, overload
+from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn, cast, overload
 
 from loom import _native
 from loom._settings.checks import flag, whole
@@ -400,7 +400,11 @@ class Network:
         return self
 
     def link(
-        self, source: Sequence[int], target: Sequence[int], combine: str = "add", axis: int | None = None
+        self,
+        source: Sequence[int],
+        target: Sequence[int],
+        combine: Literal["add", "concat", "context"] = "add",
+        axis: int | None = None,
     ) -> Self:
         """Hands a cell's output to a later cell, beside what flows there anyway: a skip across the grid.
 
