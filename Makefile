@@ -34,6 +34,7 @@ help:
 	@echo 'make bench   benchmarks, and the same work in PyTorch and JAX where they are installed'
 	@echo 'make build   the wheel, into dist/'
 	@echo 'make docs    the documentation as a site, into target/site'
+	@echo 'make gallery runs the programs of the gallery, and draws its pictures anew'
 	@echo 'make lint    formatting, lints and types'
 	@echo 'make clean   removes everything that was built'
 
@@ -98,6 +99,10 @@ lint: $(STAMPS)/development $(STAMPS)/dev $(STAMPS)/editors
 .PHONY: docs
 docs: $(STAMPS)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+.PHONY: gallery
+gallery: $(STAMPS)/development $(STAMPS)/dev
+	$(BIN)/python tools/docs/gallery.py
 
 .PHONY: clean
 clean:

@@ -106,6 +106,9 @@ def folder_init(source: str, package: str, files: dict[str, str]) -> str:
         [
             str(docstring),
             "",
+            "from typing import TYPE_CHECKING",
+            "",
+            f"from {package.partition('.')[0]}._settings.spellings import attribute_error",
             *(
                 f"from {package}.{name} import {', '.join(sorted(names, key=str.lower))}"
                 for name, names in imports.items()
@@ -114,6 +117,11 @@ def folder_init(source: str, package: str, files: dict[str, str]) -> str:
             "__all__ = [",
             *(f'    "{name}",' for name in everything),
             "]",
+            "",
+            "if not TYPE_CHECKING:",
+            "",
+            "    def __getattr__(name: str) -> object:",
+            "        raise attribute_error(__name__, name, __all__)",
             "",
         ]
     )

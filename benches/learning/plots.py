@@ -11,12 +11,11 @@ import csv
 from collections import defaultdict
 from pathlib import Path
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-from matplotlib.figure import Figure
-
 from common import RESULTS, interval
+from loom._figures import empty_figure, finished
+from loom._palette import COLORS, INK
 
+STYLES = ("solid", "dashed")
 PLOTS = Path(__file__).parents[2] / "docs" / "learning"
 CHASE = (
     "adam, explosions let be",
@@ -59,15 +58,18 @@ def chase() -> None:
     for row in rows("chase"):
         if row["loss"] in ("softmax", "-"):
             groups[row["row"]].append([float(row[f"window {number}"]) for number in range(10)])
-    figure, axes = plt.subplots(figsize=(8, 4.5))
-    for name in CHASE:
+    figure = empty_figure(width=9.5, height=4.5)
+    axes = figure.add_subplot()
+    for number, name in enumerate(CHASE):
         means, halves = zip(*(interval(values) for values in zip(*groups[name], strict=True)), strict=True)
-        axes.errorbar(range(1, 11), means, yerr=halves, label=name, capsize=2)
+        axes.errorbar(
+            range(1, 11), means, yerr=halves, label=name, capsize=2, linestyle=STYLES[number // len(COLORS)]
+        )
     for switch in (10 / 3, 20 / 3):
-        axes.axvline(switch + 0.5, color="black", linewidth=0.8, linestyle=":")
+        axes.axvline(switch + 0.5, color=INK, linewidth=0.8, linestyle=":")
     axes.set(xlabel="tenth of the run", ylabel="accuracy, %", ylim=(0, 100))
     axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
-    save(figure, "chase")
+    finished(figure, PLOTS / "chase.svg")
 
 
 def streams() -> None:
@@ -76,7 +78,8 @@ def streams() -> None:
     for row in rows("streams"):
         if row["batch"] == "16":
             groups[row["protocol"], row["row"]].append(float(row["stream"]))
-    figure, axes = plt.subplots(figsize=(8, 4.5))
+    figure = empty_figure(width=8.0, height=4.5)
+    axes = figure.add_subplot()
     for offset, protocol in ((-0.2, "permuted"), (0.2, "relabelled")):
         means, halves = zip(*(interval(groups[protocol, name]) for name in STREAMS), strict=True)
         places = [number + offset for number in range(len(STREAMS))]
@@ -86,15 +89,7 @@ def streams() -> None:
     )
     axes.invert_yaxis()
     axes.legend(loc="lower right")
-    save(figure, "streams")
-
-
-def save(figure: Figure, name: str) -> None:
-    """Writes a drawing, the same bytes every time."""
-    PLOTS.mkdir(exist_ok=True)
-    mpl.rcParams["svg.hashsalt"] = name
-    figure.savefig(PLOTS / f"{name}.svg", bbox_inches="tight", metadata={"Date": None})
-    plt.close(figure)
+    finished(figure, PLOTS / "streams.svg")
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from loom import optimizers as optimizers
     from loom import plot as plot
     from loom import schedules as schedules
+    from loom import serving as serving
     from loom import sklearn as sklearn
     from loom import tensors as tensors
     from loom import text as text

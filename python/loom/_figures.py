@@ -16,22 +16,23 @@ __all__ = ["empty_figure", "finished"]
 
 
 def empty_figure(*, width: float, height: float) -> Figure:
-    """Makes a figure of a size in inches.
+    """Makes a figure of a size in inches, in the colours of all pictures.
 
     Args:
         width: Its width.
         height: Its height.
 
     Returns:
-        The figure, without axes.
+        The figure, without axes. Notebooks show it as SVG, and it follows their page, light or dark.
 
     Raises:
         MissingExtraError: Matplotlib is not installed.
     """
     # The object interface leaves pyplot's global state, and the user's backend, alone.
-    module = require("matplotlib.figure", extra="plot", purpose="loom.plot")
-    figure: Figure = module.Figure(figsize=(width, height), layout="constrained")
-    return figure
+    require("matplotlib.figure", extra="plot", purpose="loom.plot")
+    from loom._picture import Picture
+
+    return Picture(figsize=(width, height), layout="constrained")
 
 
 def finished(figure: Figure, path: str | Path | None) -> Figure:

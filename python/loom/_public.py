@@ -5,7 +5,7 @@ HOMES = {
     for module, names in {
         "loom": (
             "_interpreters analysis callbacks data datasets initializers losses metrics models nn observers "
-            "optimizers plot schedules sklearn tensors text"
+            "optimizers plot schedules serving sklearn tensors text"
         ),
         "loom._native": "__version__",
         "loom.architecture": "Categories CellConfig LinkConfig NetworkConfig",

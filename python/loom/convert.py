@@ -49,11 +49,14 @@ def as_numpy(x: ArrayLike, *, what: str = "input") -> NDArray[Any]:
                 f"{what}: {_name(x)} could not be handed over through DLPack ({error}); move it to the CPU"
             ) from error
     try:
-        return np.asarray(x)
+        array = np.asarray(x)
     except ValueError as error:
         raise ShapeError(f"{what}: rows of different lengths do not make an array ({error})") from error
     except (RuntimeError, TypeError) as error:
         raise DTypeError(f"{what}: {_name(x)} cannot be turned into a NumPy array ({error})") from error
+    if array.dtype.kind == "O" and (told := _of_a_table(x)):
+        raise DTypeError(f"{what}: expected real numbers, got {_describe(x, array)}{told}")
+    return array
 
 
 def as_real_array(x: ArrayLike, precision: Precision = "float32", *, what: str = "input") -> RealArray:
@@ -148,6 +151,20 @@ def as_labels(x: ArrayLike, *, what: str = "labels") -> LabelArray:
 
 def _is_real(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "fiub" or (dtype.kind == "V" and dtype.name.startswith(_SMALL_FLOATS))
+
+
+def _of_a_table(x: object) -> str:
+    """Says what makes numbers of a table with texts, dates or gaps."""
+    columns = getattr(x, "columns", None)
+    if columns is None:
+        return ""
+    texts = [str(name) for name in columns if not _is_real(np.asarray(x[name]).dtype)]  # type: ignore[index]
+    if not texts:
+        return ""
+    return (
+        f" in column{'s' * (len(texts) > 1)} {', '.join(texts)}; make numbers of them with "
+        'loom.data.columns(frame, target="..."), and give that to net.fit'
+    )
 
 
 def _describe(x: object, array: NDArray[Any]) -> str:

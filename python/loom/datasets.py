@@ -8,12 +8,13 @@ import math
 import struct
 import zlib
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loom._settings.checks import real, whole
+from loom._settings.spellings import attribute_error
 from loom._typing import LabelArray
 from loom.errors import FileError, SerializationError
 from loom.extras import require
@@ -193,3 +194,9 @@ def _find(folder: Path, stem: str, suffix: str) -> Path:
     if not folder.is_dir():
         raise FileError(errno.ENOTDIR, "not a folder with MNIST's files", str(folder))
     raise FileError(errno.ENOENT, f"no {names[0]} (compressed or not) in this folder", str(folder))
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise attribute_error(__name__, name, __all__)

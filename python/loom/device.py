@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from loom import _native
 from loom._settings.checks import choice
@@ -273,7 +273,7 @@ def reset_frame_statistics(device: str = "gpu") -> None:
     _native.reset_frame_statistics(_check_gpu("reset_frame_statistics", device))
 
 
-def time_frames(what: str = "frames", device: str = "gpu") -> None:
+def time_frames(what: Literal["frames", "kernels", "off"] = "frames", device: str = "gpu") -> None:
     """Measures from here on how long a GPU works, for `frame_statistics`.
 
     Args:

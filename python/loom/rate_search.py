@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._figures import empty_figure, finished
+from loom._palette import COLORS, FAINT
 from loom._settings.checks import real, whole
 from loom.data import Data, as_source
 from loom.engine import engine_of
@@ -231,11 +232,11 @@ def plot_rates(search: RateSearch, path: str | Path | None = None) -> Figure:
     """
     figure = empty_figure(width=6.0, height=3.8)
     axes = figure.add_subplot()
-    axes.plot(search.rates, search.losses, color="0.75", linewidth=0.8, label="loss of each batch")
-    axes.plot(search.rates, search.smoothed, color="#0072b2", linewidth=1.8, label="smoothed")
+    axes.plot(search.rates, search.losses, color=FAINT, linewidth=0.8, label="loss of each batch")
+    axes.plot(search.rates, search.smoothed, color=COLORS[0], linewidth=1.8, label="smoothed")
     for rate, name, color, style in (
-        (search.steepest, "steepest", "#d55e00", "--"),
-        (search.tenth_of_minimum, "a tenth of the minimum's", "#009e73", ":"),
+        (search.steepest, "steepest", COLORS[1], "--"),
+        (search.tenth_of_minimum, "a tenth of the minimum's", COLORS[2], ":"),
     ):
         if np.isfinite(rate):
             axes.axvline(rate, color=color, linestyle=style, label=f"{name}: {rate:.2g}")

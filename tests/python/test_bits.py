@@ -314,6 +314,11 @@ def test_what_is_known_is_not_measured_again() -> None:
     report = net.fit_bits(data, max_bytes=900, sensitivity=known, apply=False)
     assert report.sensitivity == known
     assert report.chosen.dtypes == net.fit_bits(data, max_bytes=900, dtypes=TYPES, apply=False).chosen.dtypes
+    # Full precision need not be among the types: what it comes to is known.
+    packed = [name for name in TYPES if name != "float32"]
+    fewer = analysis.sensitivity(net, data, dtypes=packed)
+    whole = analysis.sensitivity(net, data, dtypes=["float32", *packed])
+    assert net.fit_bits(data, max_bytes=900, sensitivity=fewer, apply=False).sensitivity == whole
     net.fit_bits(data, max_bytes=900, dtypes=TYPES)
     with pytest.raises(loom.ConfigError, match=r"measure layers 0\.0\.0\.1"):
         net.fit_bits(data, max_bytes=900, sensitivity=analysis.sensitivity(net, data, dtypes=TYPES))

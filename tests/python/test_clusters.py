@@ -261,10 +261,12 @@ def test_tables_and_pictures(tmp_path: Path) -> None:
     for ending in ("svg", "png"):
         figure = loom.plot.clusters(found, x, tmp_path / f"clusters.{ending}")
         assert (tmp_path / f"clusters.{ending}").stat().st_size > 1000
-    points = figure.axes[0].collections[0].get_offsets()
+    *groups, _ = figure.axes[0].collections
+    assert [len(np.asarray(group.get_offsets())) for group in groups] == found.sizes.tolist()
+    points = np.concatenate([group.get_offsets() for group in groups])
     # As far from each other as the samples are along their first two principal components.
     values = np.linalg.eigvalsh(np.cov(x.T, ddof=0))
-    np.testing.assert_allclose(np.asarray(points).var(axis=0), values[::-1][:2], rtol=1e-9)
+    np.testing.assert_allclose(points.var(axis=0), values[::-1][:2], rtol=1e-9)
     line = analysis.kmeans(x[:, :1], 12, starts=1)
     flat = loom.plot.clusters(line, x[:, :1])
     assert flat.axes[0].get_title().startswith("12 clusters, mean silhouette")

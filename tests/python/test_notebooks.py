@@ -92,6 +92,51 @@ def test_a_result_shows_its_epochs(epochs: int) -> None:
     assert rows[-1] == [str(epochs), f"{result.final_loss:.4g}", f"{result.metrics['mae'][-1]:.4g}"]
 
 
+def test_settings_cells_layers_in_place_and_reports() -> None:
+    net = loom.Sequential([nn.Dense(3, activation="relu"), nn.Dense(2)], input_shape=2)
+    assert cells(net[0, 0, 0])[1:] == [["0", "Dense(units=3, activation='relu')"], ["1", "Dense(units=2)"]]
+    assert cells(net.layers[0]) == cells(net.layers[0].config)
+    assert cells(loom.TrainingConfig(epochs=3))[1] == ["epochs", "3", "set"]
+    assert ["weight_decay", "0.5", "set"] in cells(loom.AdamW(weight_decay=0.5))
+    assert ["patience", "3", "set"] in cells(loom.EarlyStopping(patience=3))
+    rows = np.tile(np.eye(3), (9, 1))
+    report = loom.analysis.RegressionReport.of(rows, rows, ["a", "b", "c"])
+    shown = cells(report)
+    assert shown[0] == list(report.columns())
+    assert len(shown) == 1 + min(len(next(iter(report.columns().values()))), 21)
+
+
+def test_results_draw_themselves(tmp_path: Path) -> None:
+    net = loom.Sequential([nn.Dense(1)], input_shape=2)
+    history = loom.History()
+    x = np.random.default_rng(0).normal(size=(8, 2))
+    result = net.fit(x, x[:, :1], epochs=2, callbacks=[history], verbose=False)
+    figure = result.plot(tmp_path / "course")
+    assert [axes.get_title() for axes in figure.axes] == ["loss"]
+    assert [axes.get_title() for axes in history.plot().axes] == ["loss"]
+    # The same figure is the same file; notebooks get it as SVG, and it follows dark pages.
+    text = (tmp_path / "course.svg").read_text()
+    assert figure._repr_svg_() == text
+    assert "prefers-color-scheme: dark" in text
+    assert ">epoch</text>" in text
+
+
+def test_filters() -> None:
+    net = loom.Sequential([nn.Conv2D(5, kernel_size=3), nn.Conv2D(2, kernel_size=3)], input_shape=(3, 8, 8))
+    figure = loom.plot.filters(net)
+    assert [axes.images[0].get_array().shape for axes in figure.axes] == [(3, 3, 3)] * 5
+    # Layers with other channels have a row for each filter.
+    inner = loom.plot.filters(net.layers[1], most=1).axes
+    np.testing.assert_array_equal(inner[4].images[0].get_array(), net.layers[1].weight[0, 4])
+    dense = loom.Sequential([nn.Dense(4)], input_shape=6)
+    units = loom.plot.filters(dense, shape=(2, 3)).axes
+    np.testing.assert_array_equal(units[3].images[0].get_array(), dense.layers[0].weight[3].reshape(2, 3))
+    with pytest.raises(loom.ShapeError, match=r"no layer with a weight of 4 axes.*shape=\(height, width\)"):
+        loom.plot.filters(dense)
+    with pytest.raises(loom.ShapeError, match=r"\(4, 6\) are not those of"):
+        loom.plot.filters(dense, shape=(2, 2))
+
+
 def test_pictures_are_svg_where_a_name_says_nothing_else(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     net = loom.Sequential([nn.Dense(1)], input_shape=2)

@@ -76,6 +76,45 @@ rotary = nn.MultiHeadAttention(4, rotary=nn.Rotary(layout="half_split"))
 both = nn.Parallel([nn.Dense(3), nn.Dense(3)], combine="add")
 schema = loom.json_schema("training")
 
+# Data, pictures and looks.
+table = loom.data.columns({"size": [1.0, 2.0], "city": ["Oslo", "Rome"], "dear": [0, 1]}, target="dear")
+columns: tuple[str, ...] = table.encoder.columns
+net.fit(table, epochs=1)
+train, held = loom.data.split((x, y), 0.2, stratify=True)
+windows, targets = loom.data.windows(np.arange(30.0), length=4, horizon=1)
+photos = loom.data.image_folder("photos", size=16, augment=loom.data.Augment(flip=0.5), workers=2)
+found = loom.find_rate(net, (x, y), loom.TrainingConfig(loss="cross_entropy"))
+suggested: float = found.suggestion
+found.plot("rate.svg")
+result.plot("course.svg")
+loom.History().plot()
+report = loom.analysis.classification(net, (x, y))
+loom.plot.confusion_matrix(report, path="confusion.svg")
+loom.plot.filters(net, most=8)
+loom.plot.predictions(x, net.predict_classes(x), path="told.svg")
+owed = loom.analysis.saliency(net, x, method="integrated_gradients")
+plane = loom.analysis.embed(x.reshape(32, -1), "pca")
+shares = net.predict_probabilities(x).sum(axis=1)
+net.link((0, 0, 0), (0, 0, 1), combine="concat")
+cut = net.cut(until=net.layers[0]).freeze()
+cut[0, 0, 0].add(nn.Dense(2))
+cut[0, 0, 0][-1] = nn.Dense(3)
+net.layers[0].trainable = False
+net.card = loom.ModelCard(labels=["a", "b"])
+findings = loom.doctor(net, (x, y), config)
+app = loom.serving.create_app(net, loom.serving.ServingSettings(rate=10))
+loom.save_onnx(net, "net.onnx")
+
+
+class Watch(loom.Callback):
+    """A callback of one's own."""
+
+    def on_epoch_end(self, epoch: int, logs: loom.callbacks.Logs | None = None) -> None:
+        """Ends the training early."""
+        if logs is not None and logs["loss"] < 0.1:
+            raise loom.StopTraining
+
+
 # What is wrong is found before it runs.
 nn.Dense(8, activation="rellu")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 nn.Dense("8")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -95,4 +134,10 @@ loom.TweenConfig(mode="layer")  # type: ignore[arg-type]  # pyright: ignore[repo
 nn.Conv2D(8, kernel_size=3, padding="full")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 nn.Rotary(layout="half")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 nn.Parallel([nn.Dense(3)], combine="sum")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+net.link((0, 0, 0), (0, 0, 1), combine="sum")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+net.morph("int8", rounding="up")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+loom.analysis.saliency(net, x, method="grad")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+loom.analysis.embed(x, "umap")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+nn.UpSampling2D(2, mode="cubic")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+loom.time_frames("all")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 loom.json_schema("net")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -66,7 +66,7 @@ class Drawn:
         for at, layers in self.cells.items():
             net[at].add(*layers)
         for source, target, combine, axis in self.links:
-            net.link(source, target, combine, axis)
+            net.link(source, target, cast("Any", combine), axis)
         return net.build()
 
     @property

@@ -64,4 +64,6 @@ def _remedy(name: str, placed: tuple[str, ...], others: str) -> str:
         said = f"the size of the input is inferred, so that {name}(20) has 20 units; "
     elif name.endswith("Norm"):
         said = f"the size of the input is inferred, so that {name}() is enough; "
-    return f"{said}give the others by name: {others}" if others else "there are no others"
+    if not others:
+        return "several go in one list, [a, b]" if placed == ("layers",) else "there are no others"
+    return f"{said}give the others by name: {others}"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from loom._settings.arguments import check_arguments
 from loom._settings.suggestions import shown, unknown
+from loom._tables import settings_table
 from loom.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ class Plain:
         def __new__(cls, *args: object, **settings: object) -> Self:
             check_arguments(cls, args, settings)
             return super().__new__(cls)
+
+    def _repr_html_(self) -> str:
+        """Returns the settings as a table, for notebooks."""
+        return settings_table(type(self).__name__, self)
 
     def to_config(self) -> dict[str, JSON]:
         """Returns the settings as plain JSON values."""
@@ -67,6 +72,10 @@ class Tagged:
         def __new__(cls, *args: object, **settings: object) -> Self:
             check_arguments(cls, args, settings)
             return super().__new__(cls)
+
+    def _repr_html_(self) -> str:
+        """Returns the settings as a table, for notebooks."""
+        return settings_table(type(self).__name__, self)
 
     def to_config(self) -> dict[str, JSON]:
         """Returns the kind and the settings as plain JSON values."""
@@ -105,6 +114,10 @@ class Named:
         def __new__(cls, *args: object, **settings: object) -> Self:
             check_arguments(cls, args, settings)
             return super().__new__(cls)
+
+    def _repr_html_(self) -> str:
+        """Returns the settings as a table, for notebooks."""
+        return settings_table(type(self).__name__, self)
 
     def to_config(self) -> JSON:
         """Returns the name alone, or the name with its settings."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["attribute_error", "method_error", "remark", "spelling"]
+from loom._settings.elsewhere import PLACES
+
+__all__ = ["attribute_error", "is_elsewhere", "method_error", "remark", "spelling"]
 
 _LEARNING_RATE = (
     "the learning rate is no setting of an optimizer, since schedules change it: "
@@ -94,7 +96,6 @@ _NAMES = {
     "zeropad1d": "ZeroPadding1D",
     "zeropad2d": "ZeroPadding2D",
     "zeropad3d": "ZeroPadding3D",
-    "module": "Composed",
     "modulelist": "Sequential",
     # Losses.
     "crossentropyloss": "cross_entropy",
@@ -252,6 +253,11 @@ _NAMES = {
     "gradient_accumulation_steps": "accumulate",
     "accumulate_grad_batches": "accumulate",
     "n_iter_no_change": "patience",
+    "path": "filepath directory filename",
+    "file": "filepath filename",
+    "save_best": "save_best_only",
+    "save_top_k": "save_best_only",
+    "restore_best": "restore_best_weights",
     "tol": "min_delta",
     "step_size": "steps",
     "t_max": "steps",
@@ -298,6 +304,28 @@ _SETTINGS = {
     "patience": "early_stopping=loom.EarlyStopping(patience=...)",
     "workers": "leave it out",
     "steps_per_epoch": "an epoch is all of the data; give an iterable of as many batches",
+    "weight_decay": "a setting of optimizers: optimizer=loom.AdamW(weight_decay=0.01)",
+    "momentum": "a setting of optimizers: optimizer=loom.SGD(momentum=0.9)",
+    "nesterov": "a setting of optimizers: optimizer=loom.SGD(momentum=0.9, nesterov=True)",
+    "kernel_regularizer": "weights decay by the optimizer: optimizer=loom.AdamW(weight_decay=0.01)",
+    "bias_regularizer": "weights decay by the optimizer: optimizer=loom.AdamW(weight_decay=0.01)",
+    "kernel_constraint": "leave it out",
+    "name": 'layers have no names: a layer is net[0, 0, 0, 2], and its path "0.0.0.2" is what states call it',
+    "trainable": "net[0, 0, 0, 0].trainable = False once it stands in a network, or net.freeze(...)",
+    "min_lr": "min_scale= is the least that all reductions together multiply the rate by: 0.01, say",
+    "mask_zero": "sequences of any length go in as a list of arrays, or as loom.data.Padded",
+    "padding_idx": "sequences of any length go in as a list of arrays, or as loom.data.Padded",
+    "embed_dim": _INFERRED,
+    "go_backwards": "bidirectional=True reads both ways",
+    "unroll": "leave it out",
+    "device": 'the network has it: net.to("gpu"), or device= of training',
+    "dtype": 'the network has it: precision= of loom.Network; net.morph("int8") packs weights',
+    "callbacks": "callbacks=[...] goes to loom.train and net.fit",
+    "validation_data": "validation= of loom.train, validation_data= of net.fit",
+    "x": "data goes to loom.train(net, (x, y), config) and net.fit(x, y)",
+    "log_dir": "the folder comes first: loom.TensorBoard(folder)",
+    "save_weights_only": "leave it out: optimizer=False leaves the training state out",
+    "save_freq": "run=loom.RunFolder(folder, every_steps=...) saves within epochs",
     "initial_epoch": "resume=True goes on where the last training stopped",
 }
 """What is said of settings that have no counterpart."""
@@ -307,6 +335,8 @@ _VALUES = {
         'it is a layer, nn.Softmax(); loss="cross_entropy" takes the outputs as they are and needs none'
     ),
     ("activation", "log_softmax"): 'loss="cross_entropy" takes the outputs as they are and needs none',
+    ("metric", "rmse"): 'metrics=["mse"] is its square',
+    ("metric", "root_mean_squared_error"): 'metrics=["mse"] is its square',
     ("precision", "float16"): _HALF,
     ("precision", "bfloat16"): _HALF,
 }
@@ -338,7 +368,20 @@ _METHODS = {
     "train_step": "loom.Trainer(net, config).step(x, y)",
     "test_on_batch": "net.evaluate((x, y))",
     "predict_on_batch": "net.predict(x)",
-    "predict_proba": "net.predict(x), of a network that ends in nn.Softmax()",
+    "predict_proba": "net.predict_probabilities(x)",
+    "softmax": "net.predict_probabilities(x)",
+    "pop": "net[0, 0, 0].pop(): layers stand in cells",
+    "insert": "net[0, 0, 0].insert(place, layer): layers stand in cells",
+    "export": "loom.save_onnx(net, path), or net.save(path, deploy=True)",
+    "to_onnx": "loom.save_onnx(net, path)",
+    "to_torch": "loom.to_torch(net)",
+    "plot": "loom.plot.network(net), and result.plot() of what net.fit returns",
+    "requires_grad": "net.freeze(...) and net.unfreeze(...)",
+    "stop_training": "raise loom.StopTraining in a callback, or its own self.stop_training",
+    "loss": "loss= of net.fit and TrainingConfig",
+    "metrics": "metrics= of net.fit and TrainingConfig",
+    "learning_rate": "learning_rate= of net.fit and TrainingConfig",
+    "lr": "learning_rate= of net.fit and TrainingConfig",
     "score": "net.evaluate((x, y), metrics=[...])",
     "partial_fit": "loom.Trainer(net, config).step(x, y)",
     "transform": "net.activations(x), what every layer makes",
@@ -394,8 +437,6 @@ _MODULES = {
     "predict": "net.predict(x)",
     "DataLoader": "arrays, or any iterable of (x, y)",
     "Dataset": "arrays, or any iterable of (x, y)",
-    "utils": "arrays, or any iterable of (x, y), as data",
-    "compile": "nothing to compile: net.fit(x, y, loss=..., optimizer=...)",
     "CrossEntropyLoss": 'loss="cross_entropy"',
     "MSELoss": 'loss="mse"',
 }
@@ -403,7 +444,6 @@ _MODULES = {
 
 _FUNCTIONS = {
     "relu": "relu",
-    "relu6": "relu",
     "gelu": "gelu",
     "silu": "silu",
     "swish": "silu",
@@ -413,7 +453,6 @@ _FUNCTIONS = {
     "mish": "mish",
     "hardswish": "hardswish",
     "hardsigmoid": "hardsigmoid",
-    "logsigmoid": "sigmoid",
 }
 
 
@@ -465,6 +504,8 @@ def attribute_error(module: str, name: str, known: Iterable[str]) -> AttributeEr
     said = f"module '{module}' has no attribute '{name}'"
     if name.startswith("_"):
         return AttributeError(said)
+    if (told := PLACES.get(module, {}).get(name)) is not None:
+        return AttributeError(f"{said}; instead there is {told}")
     ours = spelling(name, known)
     if ours is not None:
         return AttributeError(f"{said}; loom's is {module}.{ours}")
@@ -477,6 +518,16 @@ def attribute_error(module: str, name: str, known: Iterable[str]) -> AttributeEr
     if (loss := spelling(name, _LOSSES)) is not None:
         return AttributeError(f'{said}; losses are settings of training: loss="{loss}"')
     return AttributeError(said)
+
+
+_SET = frozenset(
+    {"learning_rate", "loss", "lr", "metrics", "requires_grad", "stop_training", "trainable", "training"}
+)
+
+
+def is_elsewhere(name: str) -> bool:
+    """Returns whether networks elsewhere are told something by an attribute of this name."""
+    return name in _SET
 
 
 def method_error(name: str) -> AttributeError:

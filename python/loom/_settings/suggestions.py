@@ -47,6 +47,8 @@ def _hint(what: str, given: object, names: list[str]) -> str:
         return f"; that is a class, give one of it: {given.__name__}(...)."
     if what.endswith("activation") and isinstance(given, int):
         return "; the size of the input is no argument of layers, they infer it."
+    if callable(given) and (name := str(getattr(given, "__name__", ""))) in names:
+        return f'; it goes by its name, "{name}".'
     if not isinstance(given, str) or len(given) > _LONGEST:
         return "."
     if (ours := spelling(given, names)) is not None:

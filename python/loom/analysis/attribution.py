@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ def saliency(
     x: ArrayLike,
     *,
     target: TargetLike | None = None,
-    method: str = "gradient",
+    method: Literal["gradient", "integrated_gradients"] = "gradient",
     baseline: ArrayLike | None = None,
     steps: int = 50,
     batch_size: int = 256,

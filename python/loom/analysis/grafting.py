@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from loom import _native, nn
 from loom._settings.checks import choice
@@ -17,7 +17,8 @@ from loom.network.layers import LayerHandle
 
 __all__ = ["graft"]
 
-MODES = ("concat", "add", "average", "grid_scatter", "filter")
+GraftMode: TypeAlias = Literal["concat", "add", "average", "grid_scatter", "filter"]
+MODES: tuple[GraftMode, ...] = ("concat", "add", "average", "grid_scatter", "filter")
 
 Shape: TypeAlias = "tuple[int, ...]"
 
@@ -55,7 +56,7 @@ class _Branch:
 
 
 def graft(
-    sources: Iterable[Network | LayerHandle], combine: str = "concat", *, axis: int | None = None
+    sources: Iterable[Network | LayerHandle], combine: GraftMode = "concat", *, axis: int | None = None
 ) -> Network:
     """Puts branches of several networks side by side: a new network of one `nn.Parallel` layer.
 

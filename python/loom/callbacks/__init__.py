@@ -1,5 +1,8 @@
 """Callbacks: code of the user's that runs while a network trains; see `Callback`."""
 
+from typing import TYPE_CHECKING
+
+from loom._settings.spellings import attribute_error
 from loom.callbacks.aim_logger import AimLogger
 from loom.callbacks.base import Callback, Logs, StopTraining, TrainedNetwork
 from loom.callbacks.checkpoint import ModelCheckpoint
@@ -45,3 +48,8 @@ __all__ = [
     "WeightHistogram",
     "WeightHistograms",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise attribute_error(__name__, name, __all__)

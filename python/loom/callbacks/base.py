@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
+from loom._settings.arguments import check_arguments
 from loom.errors import StateError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["Callback", "Logs", "StopTraining", "TrainedNetwork"]
 
@@ -57,6 +61,15 @@ class Callback:
     the network's training state, in files saved with `optimizer=True`, too, and comes back
     through `load_state_dict`. Several callbacks of one `state_key` are told apart by their order.
     """
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args: object, **settings: object) -> Self:
+            """Refuses unknown settings with the spelling that is right."""
+            # Those of other modules say themselves what they take.
+            if cls.__module__.startswith("loom."):
+                check_arguments(cls, args, settings)
+            return super().__new__(cls)
 
     _network: TrainedNetwork | None = None
     params: Mapping[str, Any] = {}

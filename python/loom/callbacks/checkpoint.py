@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from loom._settings.checks import choice, flag
+from loom._settings.endings import check_ending
 from loom._settings.suggestions import shown
 from loom.callbacks._monitoring import checked, improves, monitored
 from loom.callbacks.base import Callback, Logs
@@ -46,6 +47,7 @@ class ModelCheckpoint(Callback):
         mode: Literal["auto", "min", "max"] = "auto",
         optimizer: bool = True,
     ) -> None:
+        check_ending("ModelCheckpoint", filepath)
         self.filepath = str(filepath)
         self.monitor = checked("ModelCheckpoint", monitor)
         self.save_best_only = flag("ModelCheckpoint", "save_best_only", save_best_only)

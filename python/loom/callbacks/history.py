@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from loom._curves import draw_curves
 from loom.callbacks.base import Callback, Logs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["History"]
 
@@ -24,6 +29,22 @@ class History(Callback):
 
     def __repr__(self) -> str:
         return f"History({len(self.epoch)} epochs, {', '.join(self.history) or 'no logs'})"
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draws the loss and the metrics over the epochs.
+
+        Args:
+            path: Where to write the picture; its ending says the format.
+
+        Returns:
+            The matplotlib figure; notebooks show it.
+
+        Raises:
+            MissingExtraError: Matplotlib is not installed.
+            DataError: No epoch was completed.
+            FileError: The picture cannot be written.
+        """
+        return draw_curves(self.history, path)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns epochs and logs."""

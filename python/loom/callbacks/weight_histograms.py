@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loom._figures import empty_figure, finished
+from loom._palette import COLORS
 from loom._settings.checks import whole
 from loom.callbacks._gradients import gradients_of
 from loom.callbacks.base import Callback, Logs
@@ -125,7 +126,12 @@ class WeightHistograms(Callback):
                 WeightHistogram(epoch, counts, edges, float(numbers.mean()), norm)
             )
 
-    def plot(self, name: str, of: str = "weights", path: str | Path | None = None) -> Figure:
+    def plot(
+        self,
+        name: str,
+        of: Literal["weights", "changes", "gradients"] = "weights",
+        path: str | Path | None = None,
+    ) -> Figure:
         """Draws a parameter's histograms, one line an epoch, the newest darkest.
 
         Args:
@@ -154,7 +160,7 @@ class WeightHistograms(Callback):
             middles = (entry.edges[1:] + entry.edges[:-1]) / 2
             density = entry.counts / max(entry.counts.sum(), 1) / np.diff(entry.edges)
             label = f"epoch {entry.epoch + 1}" if place in (1, len(kept)) else None
-            axes.plot(middles, density, color="#0072b2", alpha=0.15 + 0.85 * place / len(kept), label=label)
+            axes.plot(middles, density, color=COLORS[0], alpha=0.15 + 0.85 * place / len(kept), label=label)
         axes.set_title(f"{of} of {name}")
         axes.set_ylabel("density")
         axes.set_ylim(bottom=0.0)

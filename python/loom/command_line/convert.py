@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -57,7 +57,8 @@ def command(source: str, target: str, dtype: str | None, *, keep_masters: bool) 
     elif ending == ".gguf":
         from loom.models.gguf_writing import save_gguf
 
-        save_gguf(net, path, dtype or "float32")
+        # What it cannot be is refused there.
+        save_gguf(net, path, cast("Any", dtype or "float32"))
     else:
         from loom.models.plain import export_model
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loom.data import Data
+from loom.data import ColumnEncoder, Data
+from loom.data.encoder import Numbers
 from loom.datasets import read_idx
 from loom.errors import DataError, FileError, LoomError
 
@@ -165,6 +166,51 @@ class Table:
                     "what is no number has to be encoded first"
                 )
         return np.array([[float(row[place]) for place in places] for row in self.rows], np.float64)
+
+
+def read_frame(file: str | Path, encoder: ColumnEncoder) -> NDArray[Any]:
+    """Reads a .csv file as the table that a network has learned from.
+
+    Args:
+        file: The file, with a line of names; what it has beside the encoder's columns is not looked at.
+        encoder: What makes numbers of the columns.
+
+    Raises:
+        FileError: It cannot be read.
+        DataError: A column is not there, or holds texts where numbers were learned.
+    """
+    table = read_table(file)
+    frame: dict[str, list[Any]] = {}
+    for part in encoder.parts:
+        if part.name not in table.names:
+            continue
+        cells = table.column(part.name)
+        told = [] if isinstance(part, Numbers) else list(part.values)
+        if told and all(isinstance(value, str) for value in told):
+            frame[part.name] = [cell or None for cell in cells]
+            continue
+        wrong = next((place for place, cell in enumerate(cells) if not _is_cell(cell)), None)
+        if wrong is not None:
+            raise DataError(
+                f'{table.path}, line {table.lines[wrong]}, column "{part.name}": {cells[wrong]!r} is no '
+                "number, and the network has learned from numbers there"
+            )
+        numbers = [_WORDS.get(cell.lower(), cell) for cell in cells]
+        # Categories that are whole numbers are looked up as such.
+        as_number = float if isinstance(part, Numbers) else _whole
+        frame[part.name] = [None if number == "" else as_number(number) for number in numbers]
+    return np.asarray(encoder(frame))
+
+
+_WORDS: dict[str, Any] = {"true": True, "false": False, "nan": "", "na": "", "null": ""}
+
+
+def _is_cell(cell: str) -> bool:
+    return cell == "" or cell.lower() in _WORDS or _is_number(cell)
+
+
+def _whole(number: Any) -> Any:  # noqa: ANN401 - a number as text, or a boolean
+    return number if isinstance(number, bool) else int(float(number))
 
 
 def read_table(file: str | Path) -> Table:

@@ -33,7 +33,7 @@ def command(
     """Compute what the network in FILE says to samples."""
     import numpy as np
 
-    from loom.command_line.files import read_samples, write_csv
+    from loom.command_line.files import read_frame, read_samples, write_csv
     from loom.engine import engine_of
     from loom.errors import FileError
     from loom.models.loading import load
@@ -42,7 +42,11 @@ def command(
     if ending not in (".npy", ".csv"):
         raise click.BadParameter(f"{target} is neither .npy nor .csv", param_hint="'--output'")
     net = load(file).build().to(device)
-    x = read_samples(source, net.input_shape)
+    encoder = net.encoder
+    if encoder is not None and Path(source).suffix.lower() == ".csv":
+        x = read_frame(source, encoder)
+    else:
+        x = read_samples(source, net.input_shape)
     if Path(source).suffix.lower() == ".csv" and engine_of(net).reads_indices and (x == np.floor(x)).all():
         # Numbers in text have no type.
         x = x.astype(np.int64)

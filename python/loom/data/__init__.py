@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from loom._settings.spellings import attribute_error
 from loom.data.augmenting import Augment as Augment
 from loom.data.batches import ArraySource as ArraySource
 from loom.data.batches import BatchSource as BatchSource
@@ -47,3 +50,8 @@ __all__ = [
     "stream",
     "windows",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise attribute_error(__name__, name, __all__)

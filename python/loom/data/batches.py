@@ -108,9 +108,15 @@ def as_source(data: Data) -> Source:
     if isinstance(data, (str, bytes, dict)) or hasattr(data, "__array__") or not isinstance(data, Iterable):
         raise DataError(
             "data must be a tuple (x, y) or (x, y, weight), a TrainingBatch, or an iterable of them, "
-            f"got {type(data).__name__}"
+            f"got {type(data).__name__}{_call_it(data)}"
         )
     return BatchSource(data, reusable=iter(data) is not data)
+
+
+def _call_it(data: object) -> str:
+    if not callable(data):
+        return ""
+    return "; of a function that yields batches loom.data.generate(function) makes data"
 
 
 def _as_batch(item: object) -> TrainingBatch:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class Table(TrainingBatch):
         encoder: What was done to the columns.
     """
 
-    encoder: ColumnEncoder | None = None
+    encoder: ColumnEncoder = field(kw_only=True)
 
     @property
     def x(self) -> Foreign:
@@ -46,7 +47,7 @@ class Table(TrainingBatch):
     @property
     def width(self) -> int:
         """How many columns the matrix has: the network's `input_shape`."""
-        return 0 if self.encoder is None else self.encoder.width
+        return self.encoder.width
 
 
 def columns(
@@ -57,7 +58,7 @@ def columns(
     scale: bool | Sequence[str] = True,
     weight: str | None = None,
     drop: Sequence[str] = (),
-    inputs: str = "matrix",
+    inputs: Literal["matrix", "codes", "dict"] = "matrix",
 ) -> Table:
     """Makes what a network learns from of a table with numbers, texts and missing values.
 
@@ -124,7 +125,7 @@ def columns(
     counted = None
     if weight is not None:
         counted = given.column(weight, "columns(weight=)").as_labels().astype(np.float32)
-    return Table(encoder(frame), encoder.targets(frame), counted, encoder)
+    return Table(encoder(frame), encoder.targets(frame), counted, encoder=encoder)
 
 
 def named(what: str, names: object) -> list[str]:

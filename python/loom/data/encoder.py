@@ -113,7 +113,6 @@ class ColumnEncoder:
         parts: How each column is read, in the order of the outputs.
         target: The columns that are told; none is needed to predict.
         inputs: "matrix", "codes" or "dict"; see `loom.data.columns`.
-        text_targets: Whether the target is labels rather than numbers.
     """
 
     parts: tuple[Numbers | Categories, ...]

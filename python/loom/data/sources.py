@@ -7,7 +7,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -245,7 +245,7 @@ def column_files(
     categories: Sequence[str] = (),
     scale: bool | Sequence[str] = True,
     drop: Sequence[str] = (),
-    inputs: str = "matrix",
+    inputs: Literal["matrix", "codes"] = "matrix",
     encoder: ColumnEncoder | None = None,
     batch_size: int = 32,
     shuffle: bool = True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from threading import Lock, get_ident
 from typing import Any, Protocol, TypeVar, cast
 
@@ -342,4 +343,5 @@ def engine_of(owner: HasEngine) -> Engine:
     try:
         return owner._engine
     except AttributeError:
-        raise ConfigError(f"expected a loom.Network, got {type(owner).__name__}") from None
+        hint = "; loom.load(path) makes one of a file" if isinstance(owner, (str, PathLike)) else ""
+        raise ConfigError(f"expected a loom.Network, got {type(owner).__name__}{hint}") from None

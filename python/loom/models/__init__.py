@@ -1,5 +1,8 @@
 """Models from elsewhere, and networks to elsewhere."""
 
+from typing import TYPE_CHECKING
+
+from loom._settings.spellings import attribute_error
 from loom.models.gguf_writing import save_gguf
 from loom.models.guessing import Guess, guess
 from loom.models.hub import from_hub
@@ -16,3 +19,8 @@ __all__ = [
     "import_model",
     "save_gguf",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise attribute_error(__name__, name, __all__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from os import PathLike
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ _PROJECTIONS = {"query": "attn_q", "key": "attn_k", "value": "attn_v", "output":
 def save_gguf(
     net: Network,
     path: str | PathLike[str],
-    dtype: str = "float32",
+    dtype: Literal["float32", "float16", "bfloat16", "q4_0", "q8_0"] = "float32",
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
     """Saves a network of Llama's family as GGUF, which llama.cpp runs; tensors are written one at a time.

@@ -100,13 +100,24 @@ class Trial:
         for number in range(len(self.paths)):
             self._morph(number, self.own)
 
-    def check_known(self, report: SensitivityReport) -> None:
-        """Refuses what was measured of other layers, or not in full precision."""
+    def known(self, report: SensitivityReport) -> SensitivityReport:
+        """Returns what was measured, full precision with it; refuses other layers, and packed ones."""
+        if self.own not in report.dtypes:
+            native = engine_of(self.copy).native
+            sizes = [int(native.weights_nbytes(at, None)) for at in self._places]
+            if len(sizes) == len(report.layers):
+                report = replace(
+                    report,
+                    dtypes=(self.own, *report.dtypes),
+                    values=np.insert(report.values, 0, report.base, axis=1),
+                    sizes=np.insert(report.sizes, 0, sizes, axis=1),
+                )
         if report.layers != self.paths or report.held != self.held or list(report.dtypes) != self.dtypes:
             raise ConfigError(
                 "fit_bits: sensitivity is of other layers or types, or of a network that was packed; measure "
                 f"layers {', '.join(self.paths)} in {self.own} and all other types"
             )
+        return report
 
     def measure_of(self, found: dict[str, float]) -> float:
         """Returns what is measured of an evaluation; the worst there is where it is not finite."""

@@ -182,7 +182,7 @@ def fit_bits(
     trial = Trial(self, types, where, metric, loss, calibration, batch_size)
     trial.include_own()
     if sensitivity is not None:
-        trial.check_known(sensitivity)
+        sensitivity = trial.known(sensitivity)
     search = Search(trial, Measured(trial, learned), Measured(trial, held_out), budget, allowed)
     report = search.run(sensitivity or trial.sensitivity(search.learned), rounds)
     if not apply:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, overload
 
 from loom import nn
+from loom._tables import table
 from loom.engine import Engine, HasEngine, engine_of
 from loom.grid import Coordinate, place_in_cell
 from loom.network.layers import LayerHandle
@@ -158,6 +159,11 @@ class Cell:
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles the place, as a layer's handle does."""
         return Cell, (self._network, self.at)
+
+    def _repr_html_(self) -> str:
+        """Returns the layers as a table, for notebooks."""
+        rows = [(layer.index, brief(layer.config)) for layer in self]
+        return table(f"cell {self.at}", ("layer", "settings"), rows)
 
     def __repr__(self) -> str:
         lines = [f"Cell {self.at}", *(f"  {layer.index}: {brief(layer.config)}" for layer in self)]

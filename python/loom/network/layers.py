@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from loom import nn
 from loom._settings.checks import flag, real
+from loom._tables import settings_table
 from loom._typing import ArrayLike
 from loom.convert import as_real_array
 from loom.engine import Engine, HasEngine, InnerLayer, engine_of
@@ -87,6 +88,10 @@ class LayerHandle:
     def kind(self) -> str:
         """The layer's type, such as "dense"."""
         return self.config.kind
+
+    def _repr_html_(self) -> str:
+        """Returns the settings as a table, for notebooks."""
+        return settings_table(f"{self.path} {type(self.config).__name__}", self.config)
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from loom._settings.checks import items, real, whole
 from loom._settings.suggestions import shown
@@ -20,7 +21,7 @@ def morph(
     where: Callable[[LayerHandle], object] | None = None,
     granularity: str | None = None,
     calibration: str = "absmax",
-    rounding: str = "nearest",
+    rounding: Literal["nearest", "stochastic"] = "nearest",
     activations: str | None = None,
     parameters: str | Sequence[str] | None = None,
 ) -> NetworkT:

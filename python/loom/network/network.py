@@ -9,11 +9,11 @@ import html
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, cast, overload
+from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn, cast, overload
 
 from loom import _native
 from loom._settings.checks import flag, whole
-from loom._settings.spellings import method_error
+from loom._settings.spellings import is_elsewhere, method_error
 from loom._typing import Precision
 from loom.architecture import Categories, LinkConfig, NetworkConfig
 from loom.card import ModelCard
@@ -35,6 +35,7 @@ from loom.network import (
     manual_loop,
     morphing,
     naming,
+    probabilities,
     saving,
     state_dicts,
     surgery,
@@ -42,6 +43,7 @@ from loom.network import (
 from loom.network import blueprint as blueprints
 from loom.network.cells import Cell
 from loom.network.layers import LayerHandle, layers_of
+from loom.network.listing import Listed
 from loom.network.pickling import OWN_ATTRIBUTES, reduced
 from loom.network.session import Session
 from loom.network.text import described
@@ -202,8 +204,8 @@ class Network:
 
     @property
     def layers(self) -> list[LayerHandle]:
-        """Every layer, in the order data flows."""
-        return layers_of(self)
+        """Every layer, in the order data flows; cells are what is changed."""
+        return Listed(layers_of(self))
 
     @property
     def weight_bytes(self) -> int:
@@ -238,6 +240,19 @@ class Network:
                 # What is there has itself asked for something that is not.
                 return object.__getattribute__(self, name)
             raise method_error(name)
+
+        def __setattr__(self, name: str, value: object) -> None:
+            # Elsewhere these are set; here that would be kept and do nothing.
+            if not hasattr(type(self), name) and is_elsewhere(name):
+                raise method_error(name)
+            object.__setattr__(self, name, value)
+
+        def __call__(self, *_: object, **__: object) -> NoReturn:
+            """Says what is called instead."""
+            raise TypeError(
+                "a network is not called: net.predict(x) gives outputs, net.forward(x) those of a manual "
+                "loop, whose gradients net.backward(...) finds"
+            )
 
     def summary(self, file: IO[str] | None = None, *, depth: int | None = None, flops: bool = False) -> None:
         """Writes a table: cell, layer, output shape, parameters, numeric type, bytes; then the links.
@@ -385,7 +400,11 @@ class Network:
         return self
 
     def link(
-        self, source: Sequence[int], target: Sequence[int], combine: str = "add", axis: int | None = None
+        self,
+        source: Sequence[int],
+        target: Sequence[int],
+        combine: Literal["add", "concat", "context"] = "add",
+        axis: int | None = None,
     ) -> Self:
         """Hands a cell's output to a later cell, beside what flows there anyway: a skip across the grid.
 
@@ -472,6 +491,7 @@ class Network:
 
     predict = inference.predict
     predict_classes = inference.predict_classes
+    predict_probabilities = probabilities.predict_probabilities
 
     def session(self, capacity: int, rows: int = 1) -> Session:
         """Begins inference that goes on from where its last call ended; see `loom.Session`.

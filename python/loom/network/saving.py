@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from loom._settings.checks import flag
 from loom._settings.encoding import encode
+from loom._settings.endings import check_ending
 from loom._settings.suggestions import shown
 from loom.card import ModelCard
 from loom.engine import Engine, HasEngine, engine_of
@@ -44,10 +45,12 @@ def save(
 
     Raises:
         FileError: The file cannot be written.
-        ConfigError: Both `optimizer` and `deploy` are asked for.
+        ConfigError: Both `optimizer` and `deploy` are asked for, or the path ends as files of another format
+            do.
         NonFiniteError: A weight or a layer's state is infinite or NaN, which
             `loom.load` would refuse; an older file stays as it is.
     """
+    check_ending("net.save", path)
     training, alone = flag("save", "optimizer", optimizer), flag("save", "deploy", deploy)
     if training and alone:
         raise ConfigError(

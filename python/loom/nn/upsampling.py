@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from loom._settings.checks import ExtentsLike
 from loom.nn._layer import FAMILY, Layer
@@ -13,7 +14,7 @@ __all__ = ["PixelShuffle", "PixelUnshuffle", "UpSampling1D", "UpSampling2D", "Up
 @dataclass(frozen=True)
 class _UpSampling(Layer):
     scale: ExtentsLike
-    mode: str = "nearest"
+    mode: Literal["nearest", "linear", "bilinear", "trilinear"] = "nearest"
 
 
 @FAMILY.register("up_sampling1d")

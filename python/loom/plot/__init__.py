@@ -8,6 +8,7 @@ from __future__ import annotations
 from loom.plot.bits import bits, sensitivity
 from loom.plot.classification import calibration, confusion_matrix, precision_recall, roc
 from loom.plot.deviation import deviation, deviation_course
+from loom.plot.filters import filters
 from loom.plot.groups import clusters, matches
 from loom.plot.heat_maps import correlation, similarity
 from loom.plot.images import predictions, top_errors
@@ -29,6 +30,7 @@ __all__ = [
     "deviation",
     "deviation_course",
     "embedding",
+    "filters",
     "learning_rates",
     "matches",
     "network",

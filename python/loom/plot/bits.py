@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loom._figures import empty_figure, finished
+from loom._palette import COLORS, FAINT
 from loom.extras import require
 from loom.reports import BitsReport, MeasuredTypes, SensitivityReport
 
@@ -45,21 +46,21 @@ def bits(bits: BitsReport, path: str | Path | None = None) -> Figure:
         bits.front_bytes,
         base + sign * bits.front_drops,
         where="post",
-        color="lightgray",
+        color=FAINT,
         label="if drops added up",
     )
-    axes.scatter(*_places(bits.tried, "measured"), s=14, color="tab:cyan", label="tried")
+    axes.scatter(*_places(bits.tried, "measured"), s=14, color=COLORS[5], label="tried")
     singles = [single for single in bits.singles if np.isfinite(single.held_out)]
-    axes.scatter(*_places(singles, "held_out"), s=22, color="tab:blue", label="one type for all")
+    axes.scatter(*_places(singles, "held_out"), s=22, color=COLORS[0], label="one type for all")
     for names, x, y in _labels(singles):
         axes.annotate(names, (x, y), (3, 3), textcoords="offset points", fontsize=6)
     axes.scatter(
-        [bits.chosen.bytes], [bits.chosen.held_out], marker="*", s=160, color="tab:red", label="chosen"
+        [bits.chosen.bytes], [bits.chosen.held_out], marker="*", s=160, color=COLORS[1], label="chosen"
     )
     if bits.max_bytes is not None:
-        axes.axvline(bits.max_bytes, color="tab:red", linestyle=":", linewidth=1)
+        axes.axvline(bits.max_bytes, color=COLORS[1], linestyle=":", linewidth=1)
     if bits.max_drop is not None:
-        axes.axhline(base + sign * bits.max_drop, color="tab:red", linestyle=":", linewidth=1)
+        axes.axhline(base + sign * bits.max_drop, color=COLORS[1], linestyle=":", linewidth=1)
     axes.set_xscale("log")
     values = [base, bits.chosen.held_out, *(single.held_out for single in singles)]
     low, high = min(values), max(values)
@@ -124,11 +125,11 @@ def sensitivity(sensitivity: SensitivityReport, path: str | Path | None = None) 
     rows = [f"{path} {kind}" for path, kind in zip(sensitivity.layers, sensitivity.kinds, strict=True)]
     figure = empty_figure(width=3.0 + 0.32 * len(sensitivity.dtypes), height=min(2.0 + 0.3 * len(rows), 12.0))
     axes = figure.add_subplot()
-    axes.set_facecolor("lightgray")
+    axes.set_facecolor(FAINT)
     largest = max(float(np.abs(drops).max()) if drops.count() else 0.0, np.finfo(float).tiny)
     # Most drops are small, some are huge.
     norm = colors.SymLogNorm(linthresh=largest / 1000, vmin=-largest, vmax=largest)
-    image = axes.imshow(drops, cmap="RdBu_r", norm=norm, interpolation="nearest", aspect="auto")
+    image = axes.imshow(drops, cmap="RdBu_r", norm=norm, interpolation="none", aspect="auto")
     sense = "drop" if sensitivity.rising else "rise"
     bar = figure.colorbar(image, ax=axes, label=f"{sense} of {sensitivity.measure.replace('_', ' ')}")
     ticks = [sign * largest / share for sign, share in ((-1, 1), (-1, 30), (0, 1), (1, 30), (1, 1))]

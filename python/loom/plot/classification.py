@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loom._figures import empty_figure, finished
+from loom._palette import COLORS, PAPER, SOFT
 from loom._settings.checks import flag
 from loom._settings.suggestions import unknown
 from loom.errors import ConfigError, DataError
@@ -52,7 +53,7 @@ def confusion_matrix(
     side = 1.6 + 0.45 * min(classes, 2 * _MOST_NUMBERS)
     figure = empty_figure(width=side + 1.2, height=side)
     axes = figure.add_subplot()
-    image = axes.imshow(shown, cmap="Blues", vmin=0.0)
+    image = axes.imshow(shown, cmap="Blues", vmin=0.0, interpolation="none")
     figure.colorbar(image, ax=axes, label="share of the class" if normalize else "samples")
     if classes <= _MOST_NUMBERS:
         middle = shown.max() / 2.0
@@ -100,7 +101,7 @@ def roc(
                 curve.true_positive_rate,
                 label=f"{report.names[label]} (area {curve.area:.3f})",
             )
-    axes.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=0.8)
+    axes.plot([0, 1], [0, 1], color=SOFT, linestyle="--", linewidth=0.8)
     return _with_legend(figure, axes, path)
 
 
@@ -164,14 +165,14 @@ def calibration(report: ClassificationReport | CalibrationCurve, path: str | Pat
     widths = np.diff(curve.edges)
     middles = curve.edges[:-1] + widths / 2.0
     held = curve.count > 0
-    upper.bar(middles[held], curve.frequency[held], widths[held], edgecolor="white", alpha=0.6)
-    upper.plot(curve.probability[held], curve.frequency[held], marker="o", markersize=3, color="tab:red")
-    upper.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=0.8)
+    upper.bar(middles[held], curve.frequency[held], widths[held], edgecolor=PAPER, alpha=0.6)
+    upper.plot(curve.probability[held], curve.frequency[held], marker="o", markersize=3, color=COLORS[1])
+    upper.plot([0, 1], [0, 1], color=SOFT, linestyle="--", linewidth=0.8)
     upper.set_xlim(0.0, 1.0)
     upper.set_ylim(0.0, 1.02)
     upper.set_ylabel("how often it was right")
     upper.set_title(f"expected calibration error {curve.error:.4f}", fontsize=10)
-    lower.bar(middles, curve.count, widths, edgecolor="white", color="0.6")
+    lower.bar(middles, curve.count, widths, edgecolor=PAPER, color=SOFT)
     lower.set_ylabel("samples")
     lower.set_xlabel("probability of the answer")
     return finished(figure, path)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loom._figures import empty_figure, finished
+from loom._palette import COLORS
 from loom.callbacks import DeviationHistory
 from loom.errors import ConfigError, DataError
 from loom.reports import DeviationCourse, DeviationReport
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["deviation", "deviation_course"]
 
 # From what is right to what has failed.
-_COLORS = ("#1a9850", "#66bd63", "#a6d96a", "#fee08b", "#fdae61", "#f46d43", "#a50026")
+_COLORS = ("#2166ac", "#4393c3", "#92c5de", "#d9d9d9", "#fdb863", "#e08214", "#8c4a08")
 _NAMES = ("0-10", "10-20", "20-30", "30-40", "40-50", "50-100", "over 100")
 
 
@@ -78,13 +79,13 @@ def deviation_course(course: DeviationCourse | DeviationHistory, path: str | Pat
     upper.plot(epochs, found.scores, marker="o", markersize=3)
     for score, first in found.first_epochs.items():
         if first is not None:
-            upper.plot(first + 1, score, marker="_", color="tab:red")
+            upper.plot(first + 1, score, marker="_", color=COLORS[1])
             upper.annotate(
                 f"{score}",
                 (first + 1, score),
                 (4, -9),
                 textcoords="offset points",
-                color="tab:red",
+                color=COLORS[1],
                 fontsize=7,
             )
     upper.set_ylim(0.0, 104.0)

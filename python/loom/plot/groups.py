@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loom._figures import empty_figure, finished
+from loom._palette import COLORS, FAINT, INK, MANY_POINTS, MARKERS, PAPER
 from loom._settings.checks import whole
 from loom._typing import ArrayLike
 from loom.errors import DataError, ShapeError
@@ -57,14 +58,12 @@ def clusters(clusters: Clusters, data: ArrayLike, path: str | Path | None = None
     shares = [*(lengths**2 / max(float((lengths**2).sum()), np.finfo(float).tiny)), 0.0]
     figure = empty_figure(width=6.0, height=5.0)
     axes = figure.add_subplot()
-    axes.scatter(
-        points[:, 0],
-        points[:, 1],
-        c=clusters.assignments,
-        cmap="tab10" if len(centroids) <= 10 else "turbo",
-        s=14,
-    )
-    axes.scatter(centroids[:, 0], centroids[:, 1], marker="X", s=110, color="black", edgecolors="white")
+    many = len(points) > MANY_POINTS
+    for number in range(len(centroids)):
+        own = points[clusters.assignments == number]
+        color, marker = COLORS[number % len(COLORS)], MARKERS[number // len(COLORS) % len(MARKERS)]
+        axes.scatter(own[:, 0], own[:, 1], s=14, color=color, marker=marker, rasterized=many)
+    axes.scatter(centroids[:, 0], centroids[:, 1], marker="X", s=110, color=INK, edgecolors=PAPER)
     axes.set_xlabel(f"first principal component ({shares[0]:.0%} of the variance)")
     axes.set_ylabel(f"second principal component ({shares[1]:.0%})")
     silhouette = "" if np.isnan(clusters.silhouette) else f", mean silhouette {clusters.silhouette:.2f}"
@@ -96,9 +95,9 @@ def matches(matches: Matches, path: str | Path | None = None, *, most: int = 20)
     figure = empty_figure(width=7.0, height=1.3 + 0.3 * len(pairs))
     axes = figure.add_subplot()
     places = np.arange(len(pairs))
-    axes.barh(places, both, color="tab:blue", label="both right")
-    axes.barh(places, either - both, left=both, color="tab:green", label="one right")
-    axes.barh(places, 1.0 - either, left=either, color="lightgray", label="neither")
+    axes.barh(places, both, color=COLORS[0], label="both right")
+    axes.barh(places, either - both, left=both, color=COLORS[5], label="one right")
+    axes.barh(places, 1.0 - either, left=either, color=FAINT, label="neither")
     axes.set_yticks(places, [f"{pair.first}, {pair.second}" for pair in pairs], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlim(0.0, 1.0)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._figures import empty_figure, finished
+from loom._palette import FAINT
 from loom.reports import Correlation, Similarity
 
 if TYPE_CHECKING:
@@ -76,9 +77,9 @@ def _heat_map(
     figure = empty_figure(width=width + 1.5, height=height + 0.5)
     axes = figure.add_subplot()
     # What is NaN shows the ground.
-    axes.set_facecolor("lightgray")
+    axes.set_facecolor(FAINT)
     shown = np.ma.masked_invalid(matrix)
-    image = axes.imshow(shown, cmap=colors, vmin=least, vmax=1.0, interpolation="nearest")
+    image = axes.imshow(shown, cmap=colors, vmin=least, vmax=1.0, interpolation="none")
     figure.colorbar(image, ax=axes, shrink=0.8)
     if len(columns) <= _MOST_NAMES:
         axes.set_xticks(range(len(columns)), columns, fontsize=8, rotation=90)

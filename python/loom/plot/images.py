@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loom._figures import empty_figure, finished
+from loom._palette import COLORS, INK
 from loom._settings.checks import whole
 from loom._typing import ArrayLike
 from loom.convert import as_labels, as_real_array
@@ -34,8 +35,8 @@ def predictions(
     Args:
         images: (rows, height, width), (rows, 1, height, width) or, in colour,
             (rows, 3, height, width).
-        predicted: (rows,) the network's classes, or (rows, classes) its outputs.
-        actual: (rows,) the right classes; wrong predictions are drawn in red.
+        predicted: (rows,) the network's classes, by number or by name, or (rows, classes) its outputs.
+        actual: (rows,) the right classes, in the same form; wrong predictions are drawn in red.
         columns: How many images stand side by side.
         path: Where to write the picture; its ending says the format.
 
@@ -48,8 +49,8 @@ def predictions(
         FileError: The picture cannot be written.
     """
     pictures = _pictures(images)
-    given = _class_per_row(predicted)
-    right = given if actual is None else as_labels(actual, what="actual")
+    given = _class_per_row(predicted, "predicted")
+    right = given if actual is None else _class_per_row(actual, "actual")
     if not len(pictures) == len(given) == len(right):
         raise ShapeError(
             f"{len(pictures)} images, {len(given)} predictions and {len(right)} actual classes do not match"
@@ -59,11 +60,11 @@ def predictions(
     figure = empty_figure(width=1.1 * columns, height=1.4 * rows)
     for position, (picture, guess, truth) in enumerate(zip(pictures, given, right, strict=True), start=1):
         axes = figure.add_subplot(rows, columns, position)
-        axes.imshow(picture, cmap="gray")
+        axes.imshow(picture, cmap="gray", interpolation="none")
         axes.set_axis_off()
         wrong = guess != truth
         title = f"{guess} (is {truth})" if wrong else f"{guess}"
-        axes.set_title(title, fontsize=9, color="tab:red" if wrong else "black")
+        axes.set_title(title, fontsize=9, color=COLORS[1] if wrong else INK)
     return finished(figure, path)
 
 
@@ -98,7 +99,7 @@ def top_errors(
     figure = empty_figure(width=1.6 * columns, height=1.9 * rows)
     for place, picture in enumerate(pictures):
         axes = figure.add_subplot(rows, columns, place + 1)
-        axes.imshow(picture, cmap="gray")
+        axes.imshow(picture, cmap="gray", interpolation="none")
         axes.set_axis_off()
         if isinstance(errors, RegressionErrors):
             said, right = f"{errors.predicted[place]:.4g}", f"{errors.expected[place]:.4g}"
@@ -123,6 +124,9 @@ def _pictures(images: ArrayLike) -> np.ndarray[Any, np.dtype[np.floating[Any]]]:
     return array
 
 
-def _class_per_row(predicted: ArrayLike) -> np.ndarray[Any, np.dtype[np.int64]]:
-    array = np.asarray(predicted)
-    return array.argmax(axis=1) if array.ndim == 2 else as_labels(array, what="predicted")
+def _class_per_row(given: Any, what: str) -> list[Any]:  # noqa: ANN401 - classes of any kind
+    array = np.asarray(given)
+    if array.ndim == 2:
+        return list(array.argmax(axis=1))
+    # Names are classes as they are, such as those of `predict_classes`.
+    return list(array) if array.dtype.kind in "UOb" else list(as_labels(array, what=what))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._figures import empty_figure, finished
+from loom._palette import COLORS, INK, MANY_POINTS, MARKERS, SOFT
 from loom._settings.checks import whole
 from loom._typing import ArrayLike
 from loom.convert import as_real_array
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["attention", "embedding", "saliency"]
 
 _MOST_COLORS = 20
-"""So many labels have a colour of their own."""
+"""So many labels have a colour and a mark of their own."""
 
 
 def saliency(
@@ -90,14 +91,14 @@ def saliency(
 
 def _sample(axes: Any, sample: NDArray[Any], *, is_image: bool) -> None:  # noqa: ANN401
     if not is_image:
-        axes.bar(range(sample.size), sample.reshape(-1), color="tab:gray")
+        axes.bar(range(sample.size), sample.reshape(-1), color=SOFT)
         axes.set_xticks([])
         return
     picture = sample if sample.ndim == 2 else sample[0] if len(sample) == 1 else np.moveaxis(sample, 0, -1)
     if picture.ndim == 3:
         least, most = picture.min(), picture.max()
         picture = (picture - least) / max(most - least, np.finfo(float).tiny)
-    axes.imshow(picture, cmap="gray", interpolation="nearest")
+    axes.imshow(picture, cmap="gray", interpolation="none")
     axes.set_axis_off()
 
 
@@ -111,14 +112,14 @@ def _attributions(
     if is_image:
         picture = values if values.ndim == 2 else values.sum(axis=0)
         largest = max(float(np.abs(picture).max()), np.finfo(float).tiny)
-        axes.imshow(picture, cmap="RdBu_r", vmin=-largest, vmax=largest, interpolation="nearest")
+        axes.imshow(picture, cmap="RdBu_r", vmin=-largest, vmax=largest, interpolation="none")
         axes.set_axis_off()
         return
     flat = values.reshape(-1)
     if names is not None and len(names) != flat.size:
         raise ShapeError(f"{len(names)} names do not fit {flat.size} elements")
-    axes.bar(range(flat.size), flat, color=np.where(flat < 0, "tab:blue", "tab:red").tolist())
-    axes.axhline(0.0, color="black", linewidth=0.5)
+    axes.bar(range(flat.size), flat, color=[COLORS[0] if value < 0 else COLORS[1] for value in flat])
+    axes.axhline(0.0, color=INK, linewidth=0.5)
     if names is None:
         axes.set_xticks([])
     else:
@@ -143,15 +144,16 @@ def embedding(embedding: Embedding, *, title: str | None = None, path: str | Pat
     figure = empty_figure(width=6.0, height=5.0)
     axes = figure.add_subplot()
     x, y = embedding.points.T
+    many = len(x) > MANY_POINTS
     labels = embedding.labels
     names = [] if labels is None else sorted(set(labels), key=lambda name: (len(name), name))
     if labels is None or len(names) > _MOST_COLORS:
-        axes.scatter(x, y, s=9)
+        axes.scatter(x, y, s=9, rasterized=many)
     else:
         for number, name in enumerate(names):
             chosen = np.array([label == name for label in labels])
-            color = f"C{number}" if len(names) <= 10 else _color(number)
-            axes.scatter(x[chosen], y[chosen], s=9, color=color, label=name)
+            color, marker = COLORS[number % len(COLORS)], MARKERS[number // len(COLORS)]
+            axes.scatter(x[chosen], y[chosen], s=12, color=color, marker=marker, label=name, rasterized=many)
         axes.legend(fontsize=8, markerscale=2, loc="best")
     if embedding.method == "pca":
         axes.set_xlabel(f"first component ({embedding.explained[0]:.0%} of the variance)")
@@ -162,14 +164,6 @@ def embedding(embedding: Embedding, *, title: str | None = None, path: str | Pat
     method = {"pca": "PCA", "tsne": "t-SNE"}.get(embedding.method, embedding.method)
     axes.set_title(title or f"{method} of {len(x)} samples of {embedding.features} features")
     return finished(figure, path)
-
-
-def _color(number: int) -> tuple[float, ...]:
-    from loom.extras import require
-
-    colormaps = require("matplotlib", extra="plot", purpose="loom.plot").colormaps
-    color: tuple[float, ...] = colormaps["tab20"](number)
-    return color
 
 
 def attention(
@@ -211,7 +205,7 @@ def attention(
     image = None
     for number, picture in enumerate(heads):
         axes = figure.add_subplot(rows, columns, number + 1)
-        image = axes.imshow(picture, cmap="viridis", vmin=0.0, vmax=1.0, interpolation="nearest")
+        image = axes.imshow(picture, cmap="viridis", vmin=0.0, vmax=1.0, interpolation="none")
         axes.set_title(f"head {number}", fontsize=9)
         for ticks, names in ((axes.set_yticks, queries), (axes.set_xticks, keys)):
             if names is not None:

@@ -61,7 +61,8 @@ def tween(measured: Measures | Network, path: str | Path | None = None) -> Figur
         if title == "gap":
             shown = np.ma.masked_less_equal(shown, 0.0)
         scale = colors.LogNorm() if title == "gap" and shown.count() else None
-        image = axes.pcolormesh(edges, np.arange(layers + 1), shown, norm=scale, cmap="viridis")
+        rows = np.arange(layers + 1)
+        image = axes.pcolormesh(edges, rows, shown, norm=scale, cmap="viridis", rasterized=True)
         figure.colorbar(image, ax=axes)
         for step in history.explosions:
             axes.axvline(step, color="white", linewidth=1.2)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loom._figures import empty_figure, finished
+from loom._palette import COLORS, FAINT, INK, PANEL, PAPER, SOFT
 from loom.errors import ConfigError
 from loom.extras import require
 from loom.reports.blueprint import Blueprint, LayerBlueprint
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["network"]
 
 _WIDTH, _GAP, _LINE = 2.1, 0.75, 0.2
-_COLOURS = {"add": "#3a8f4d", "concat": "#d1622b", "context": "#8a56a8"}
+_COLOURS = {"add": COLORS[2], "concat": COLORS[1], "context": COLORS[3]}
 _MOST_LINES = 8
 
 
@@ -76,11 +77,11 @@ def network(net: Network | Blueprint, path: str | Path | None = None) -> Figure:
     patches = require("matplotlib.patches", extra="plot", purpose="loom.plot")
     for z, start, end in panels:
         panel = patches.Rectangle(
-            (left - 0.35, start), width + 0.7, end - start, facecolor="#f5f6f8", edgecolor="none", zorder=0
+            (left - 0.35, start), width + 0.7, end - start, facecolor=PANEL, edgecolor="none", zorder=0
         )
         axes.add_patch(panel)
         if depth > 1:
-            axes.text(left - 0.27, start + 0.17, f"depth {z}", fontsize=7, color="#666666", va="center")
+            axes.text(left - 0.27, start + 0.17, f"depth {z}", fontsize=7, color=SOFT, va="center")
     _flow(axes, patches, plan, boxes)
     for at, box in boxes.items():
         _cell(axes, patches, at, box, lines.get(at, []), cells.get(at, []))
@@ -90,7 +91,7 @@ def network(net: Network | Blueprint, path: str | Path | None = None) -> Figure:
     # A single column leaves no room for all on a line.
     counted += ", " if columns > 1 else "\n"
     counted += f"{plan.multiply_adds:,} multiply-adds a sample"
-    axes.text(left - 0.35, top + 0.02, counted, fontsize=7.5, color="#333333", va="center")
+    axes.text(left - 0.35, top + 0.02, counted, fontsize=7.5, color=INK, va="center")
     _legend(axes, {link.combine for link in plan.links})
     return finished(figure, path)
 
@@ -133,16 +134,14 @@ def _cell(
     layers: list[LayerBlueprint],
 ) -> None:
     x, y, height = box
-    style = {"facecolor": "white", "edgecolor": "#1f6fb4", "linewidth": 1.1} if layers else {}
-    empty = {"facecolor": "none", "edgecolor": "#bbbbbb", "linestyle": "--", "linewidth": 0.8}
+    style = {"facecolor": PAPER, "edgecolor": COLORS[0], "linewidth": 1.1} if layers else {}
+    empty = {"facecolor": "none", "edgecolor": FAINT, "linestyle": "--", "linewidth": 0.8}
     axes.add_patch(
         patches.FancyBboxPatch(
             (x, y), _WIDTH, height, boxstyle="round,pad=0,rounding_size=0.07", zorder=2, **(style or empty)
         )
     )
-    axes.text(
-        x + 0.07, y + 0.13, str(at).replace(" ", ""), fontsize=6, color="#888888", va="center", zorder=4
-    )
+    axes.text(x + 0.07, y + 0.13, str(at).replace(" ", ""), fontsize=6, color=SOFT, va="center", zorder=4)
     if layers:
         count = sum(layer.parameter_count for layer in layers)
         axes.text(
@@ -150,7 +149,7 @@ def _cell(
             y + 0.13,
             f"{count:,}",
             fontsize=6,
-            color="#888888",
+            color=SOFT,
             va="center",
             ha="right",
             zorder=4,
@@ -161,7 +160,7 @@ def _cell(
             y + 0.13 + _LINE * (1.15 + number),
             line,
             fontsize=6.5,
-            color="#111111",
+            color=INK,
             va="center",
             zorder=4,
         )
@@ -175,7 +174,7 @@ def _flow(
 ) -> None:
     """Draws the way through all cells, in at the first and out at the last."""
     paths = require("matplotlib.path", extra="plot", purpose="loom.plot")
-    grey: dict[str, Any] = {"color": "#999999", "linewidth": 1.0}
+    grey: dict[str, Any] = {"color": SOFT, "linewidth": 1.0}
     order = sorted(boxes)
     for before, after in pairwise(order):
         x, y, height = boxes[before]

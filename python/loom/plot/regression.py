@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loom._figures import empty_figure, finished
+from loom._palette import MANY_POINTS, SOFT
 from loom.errors import ConfigError
 from loom.reports import RegressionReport
 
@@ -41,8 +42,8 @@ def residuals(report: RegressionReport, path: str | Path | None = None) -> Figur
     for output, (left, right) in enumerate(panels):
         shown = np.isfinite(report.residuals[:, output])
         predicted, off = report.predicted[shown, output], report.residuals[shown, output]
-        left.scatter(predicted, off, s=8, alpha=0.5)
-        left.axhline(0.0, color="0.5", linewidth=0.8)
+        left.scatter(predicted, off, s=8, alpha=0.5, rasterized=len(off) > MANY_POINTS)
+        left.axhline(0.0, color=SOFT, linewidth=0.8)
         left.set_xlabel("predicted")
         left.set_ylabel("expected - predicted")
         title = f"output {report.names[output]}: " if outputs > 1 else ""
@@ -51,7 +52,7 @@ def residuals(report: RegressionReport, path: str | Path | None = None) -> Figur
             f"{report.mean_absolute_error[output]:.4g}",
             fontsize=10,
         )
-        right.hist(off, bins=min(30, max(5, len(off) // 5)), orientation="horizontal", color="0.6")
-        right.axhline(0.0, color="0.5", linewidth=0.8)
+        right.hist(off, bins=min(30, max(5, len(off) // 5)), orientation="horizontal", color=SOFT)
+        right.axhline(0.0, color=SOFT, linewidth=0.8)
         right.set_xlabel("samples")
     return finished(figure, path)

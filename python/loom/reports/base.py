@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 import numpy as np
 
+from loom._tables import table
 from loom.errors import ConfigError, SerializationError
 from loom.extras import require
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["Report", "TabularReport"]
+
+_MOST_ROWS = 20
 
 
 class Report:
@@ -102,6 +105,15 @@ class TabularReport(Report):
         """Returns the table's columns by name, one entry a row."""
         raise NotImplementedError
 
+    def _repr_html_(self) -> str:
+        """Returns the table for notebooks; of many rows the first and the last."""
+        columns = self.columns()
+        rows = [tuple(map(_short, row)) for row in zip(*columns.values(), strict=True)]
+        if len(rows) > _MOST_ROWS:
+            half = _MOST_ROWS // 2
+            rows = [*rows[:half], ("...",) * len(columns), *rows[-half:]]
+        return table(type(self).__name__, tuple(columns), rows)
+
     def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:  # noqa: ANN401
         """Returns the table as a data frame.
 
@@ -119,6 +131,10 @@ class TabularReport(Report):
             raise ConfigError(f'library must be "pandas" or "polars", got {library!r}')
         module = require(library, extra=library, purpose="to_frame")
         return module.DataFrame(self.columns())
+
+
+def _short(value: Any) -> str:  # noqa: ANN401 - a cell of any kind
+    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
 
 
 def _fields(cls: type) -> tuple[dataclasses.Field[Any], ...]:

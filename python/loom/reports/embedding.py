@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,7 @@ class Embedding(TabularReport):
 
 def embed(
     data: ArrayLike,
-    method: str = "pca",
+    method: Literal["pca", "tsne"] = "pca",
     *,
     labels: Sequence[object] | NDArray[Any] | None = None,
     perplexity: float = 30.0,

@@ -63,6 +63,8 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
     limit = RateLimit(settings.rate)
     indices = engine_of(net).reads_indices
     card = net.card
+    # Several inputs are refused before.
+    encoder = net.encoder
     labels = card.labels if card.labels and net.output_shape == (len(card.labels),) else None
     description = _description(net)
     under_way = 0
@@ -107,7 +109,7 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
         body = await body_of(request)
 
         def read() -> NDArray[Any]:
-            found = from_json(body) if kind == _JSON else from_npy(body)
+            found = from_json(body, encoder) if kind == _JSON else from_npy(body)
             rows = found.shape[0] if found.ndim else 0
             if rows > settings.max_rows:
                 raise _Refusal(413, f"a request has {settings.max_rows:,} samples at most, not {rows:,}")
@@ -188,6 +190,7 @@ def _description(net: Network) -> dict[str, Any]:
         "precision": net.precision,
         "device": net.device,
         "card": net.card.to_config(),
+        **({} if net.encoder is None else {"columns": list(net.encoder.columns)}),
     }
 
 

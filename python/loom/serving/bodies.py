@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import json
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from loom.errors import LoomError
+from loom.errors import DataError, LoomError
+
+if TYPE_CHECKING:
+    from loom.data import ColumnEncoder
 
 __all__ = ["NPY", "BodyError", "body_within", "from_json", "from_npy", "to_npy"]
 
@@ -35,18 +38,37 @@ async def body_within(request: Any, most: int) -> bytes | None:  # noqa: ANN401 
     return bytes(body)
 
 
-def from_json(body: bytes) -> NDArray[Any]:
+def from_json(body: bytes, encoder: ColumnEncoder | None = None) -> NDArray[Any]:
     """Reads samples from `{"inputs": [...]}`.
 
+    Args:
+        body: The body.
+        encoder: What makes numbers of samples by name, {"size": 70, "city": "Oslo"}, where the network has
+            learned from a table.
+
     Raises:
-        BodyError: It is no such JSON, or not of numbers.
+        BodyError: It is no such JSON, or not of samples.
+        DataError: Samples by name lack a column.
+        DTypeError: A column of numbers holds texts.
     """
     try:
         told = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise BodyError(f"the body is no JSON: {error}") from error
+    by_name = "" if encoder is None else f", or an object with {', '.join(encoder.columns)}"
     if not isinstance(told, dict) or set(told) != {"inputs"}:
-        raise BodyError('the body is {"inputs": [sample, sample, ...]}, each a list of numbers')
+        raise BodyError(f'the body is {{"inputs": [sample, sample, ...]}}, each a list of numbers{by_name}')
+    rows = told["inputs"]
+    if isinstance(rows, list) and any(isinstance(row, dict) for row in rows):
+        if encoder is None or not all(isinstance(row, dict) for row in rows):
+            raise BodyError(
+                f"each sample is a list of numbers{by_name}; samples by name are for networks that have "
+                "learned from a table"
+            )
+        absent = [name for name in encoder.columns if not any(name in row for row in rows)]
+        if absent:
+            raise DataError(f"no sample has {', '.join(absent)}, which the network has learned from")
+        return np.asarray(encoder({name: [row.get(name) for row in rows] for name in encoder.columns}))
     try:
         found = np.asarray(told["inputs"])
     except (ValueError, OverflowError) as error:

@@ -18,7 +18,7 @@ from loom.errors import ConfigError
 from loom.losses import LossLike
 from loom.metrics import MetricLike
 from loom.optimizers import AdamW, OptimizerLike
-from loom.schedules import Constant, ScheduleLike
+from loom.schedules import Constant, Schedule, ScheduleLike
 
 __all__ = ["TrainingConfig", "check_training"]
 
@@ -169,6 +169,11 @@ class TrainingConfig(Plain):
         settings["verbose"] = flag_or_name(where, "verbose", self.verbose, ("auto",))
         for name in ("shuffle", "track_perf"):
             settings[name] = flag(where, name, getattr(self, name))
+        if isinstance(self.learning_rate, Schedule):
+            raise ConfigError(
+                f"{where}: learning_rate is a number, which a schedule multiplies: "
+                f"learning_rate=1e-3, schedule={self.learning_rate!r}"
+            )
         if self.learning_rate is not None:
             settings["learning_rate"] = real(where, "learning_rate", self.learning_rate, least=0.0)
         if self.gradient_clip is not None:
@@ -244,8 +249,11 @@ def _class_weight(value: object) -> dict[int, float] | tuple[float, ...] | None:
         return _class_weight(value.tolist())
     raise ConfigError(
         f"{where}: class_weight must be a mapping from class to weight, or one weight per class, "
-        f"got {shown(value)}"
+        f"got {shown(value)}{_BALANCED if value == 'balanced' else ''}"
     )
+
+
+_BALANCED = "; that is len(y) / (classes * np.bincount(y)); loom.sklearn's LoomClassifier knows the name"
 
 
 def _class_key(key: object) -> object:

@@ -43,7 +43,7 @@ def as_known(engine: Engine, data: Data, config: TrainingConfig | None, *, learn
         DataError: It is a frame, and the network has no encoder.
     """
     if isinstance(data, Table):
-        if learns and data.encoder is not None:
+        if learns:
             remember_encoder(engine.native, data.encoder)
         return data
     encoder = getattr(data, "encoder", None)
@@ -52,7 +52,7 @@ def as_known(engine: Engine, data: Data, config: TrainingConfig | None, *, learn
     if is_frame(data):
         known = encoder_of(engine.native)
         if known is not None:
-            return Table(known(data), known.targets(data), None, known)
+            return Table(known(data), known.targets(data), None, encoder=known)
         if not isinstance(data, dict):
             raise DataError(
                 f"data: a {type(data).__module__.partition('.')[0]} frame does not say what is told of it; "

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from loom._curves import draw_curves
 from loom._tables import table
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from loom.training.receipt import Receipt
 
 __all__ = ["StopReason", "TrainingResult"]
@@ -69,6 +73,22 @@ class TrainingResult:
     def interrupted(self) -> bool:
         """Whether Ctrl-C ended the run."""
         return self.stop_reason == "interrupted"
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draws the loss and the metrics over the epochs.
+
+        Args:
+            path: Where to write the picture; its ending says the format.
+
+        Returns:
+            The matplotlib figure; notebooks show it.
+
+        Raises:
+            MissingExtraError: Matplotlib is not installed.
+            DataError: No epoch was completed.
+            FileError: The picture cannot be written.
+        """
+        return draw_curves(self.history, path)
 
     def _repr_html_(self) -> str:
         """Returns the epochs as a table, for notebooks; of many the first and the last."""
