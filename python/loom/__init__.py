@@ -103,6 +103,8 @@ if TYPE_CHECKING:
     from loom.introspection import describe as describe
     from loom.introspection import has_method as has_method
     from loom.introspection import signature as signature
+    from loom.local_training import LocalResult as LocalResult
+    from loom.local_training import train_locally as train_locally
     from loom.measuring import BottleneckWarning as BottleneckWarning
     from loom.measuring import MeasureHistory as MeasureHistory
     from loom.measuring import Measures as Measures
@@ -137,6 +139,7 @@ if TYPE_CHECKING:
     from loom.optimizers import NAdam as NAdam
     from loom.optimizers import RAdam as RAdam
     from loom.optimizers import RMSprop as RMSprop
+    from loom.predictors import Predictors as Predictors
     from loom.rate_search import RateSearch as RateSearch
     from loom.rate_search import find_rate as find_rate
     from loom.reproduction import Reproduction as Reproduction

@@ -30,6 +30,7 @@ HOMES = {
         ),
         "loom.gradient_check": "check_gradients",
         "loom.introspection": "describe has_method signature",
+        "loom.local_training": "LocalResult train_locally",
         "loom.measuring": "BottleneckWarning MeasureHistory Measures Observe",
         "loom.measuring.report": "LayerReport TweenReport",
         "loom.mesh": "Mesh",
@@ -45,6 +46,7 @@ HOMES = {
         "loom.optimizers": (
             "Adadelta Adafactor Adagrad Adam AdamW Adamax LAMB Lion Muon NAdam RAdam RMSprop SGD"
         ),
+        "loom.predictors": "Predictors",
         "loom.rate_search": "RateSearch find_rate",
         "loom.reproduction": "Reproduction reproduce",
         "loom.runs": "read_run",

@@ -14,7 +14,7 @@ import pytest
 import loom
 from loom import nn
 
-RANKS = (1, 2, 3, 5, 8)
+RANKS = (1, 2, 3, 4, 8)
 RANDOM = np.random.default_rng(0)
 TABLE = RANDOM.normal(size=(70, 6)).astype("float32")
 KINDS = RANDOM.integers(0, 3, 70)
@@ -241,12 +241,6 @@ def test_what_cannot_be_is_refused() -> None:
     shards = loom.TrainingConfig(**{**SETTINGS, "shards": 2})
     with pytest.raises(loom.ConfigError, match="observe"):
         loom.train(perceptron(), data, shards, observe=True)
-    measured = loom.TrainingConfig(**{**SETTINGS, "shards": 2, "metrics": [lambda o, t: 1.0]})
-    with pytest.raises(loom.ConfigError, match="metrics"):
-        loom.train(perceptron(), data, measured)
-    stateful = loom.Sequential([nn.Reshape((2, 3)), nn.LSTM(4, stateful=True), nn.Dense(3)], input_shape=6)
-    with pytest.raises(loom.InvalidValueError, match="stateful"):
-        loom.train(stateful, data, shards)
 
 
 def test_ranks_that_were_started_with_other_data_are_told_apart() -> None:

@@ -19,6 +19,9 @@ from loom.data.extents import Padded as Padded
 from loom.data.foreign import samples as samples
 from loom.data.images import image_folder as image_folder
 from loom.data.labels import Classes as Classes
+from loom.data.sharding import ByShard as ByShard
+from loom.data.sharding import Sharded as Sharded
+from loom.data.sharding import by_shard as by_shard
 from loom.data.sources import column_files as column_files
 from loom.data.sources import generate as generate
 from loom.data.sources import stream as stream
@@ -31,15 +34,18 @@ __all__ = [
     "ArraySource",
     "Augment",
     "BatchSource",
+    "ByShard",
     "Classes",
     "ColumnEncoder",
     "Data",
     "Padded",
+    "Sharded",
     "Source",
     "Table",
     "TrainingBatch",
     "as_source",
     "as_target",
+    "by_shard",
     "column_files",
     "columns",
     "folds",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,23 @@ from loom.data.augmenting import Augment
 from loom.data.batches import TrainingBatch
 from loom.errors import ConfigError, SerializationError
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 __all__ = ["Loader", "SampleLoader"]
 
 Job = Callable[[], TrainingBatch]
+
+
+def share(count: int, parts: int, number: int) -> slice:
+    """Returns which of `count` things one of several parts has; as the engine cuts steps into shards.
+
+    Args:
+        count: How many things.
+        parts: How many parts.
+        number: Which of them.
+    """
+    return slice(count * number // parts, count * (number + 1) // parts)
 
 
 class Loader:
@@ -41,6 +56,8 @@ class Loader:
 
     classes: tuple[str, ...] | None = None
     """The names of the classes that targets are; None where they are none, or nobody has named them."""
+    _shard = (0, 1)
+    """Which shard of how many this gives batches of."""
     _to_one = False
     """Whether images are bytes that become real numbers from 0 to 1."""
 
@@ -104,6 +121,25 @@ class Loader:
             "seed": self.seed,
             "augment": None if self.augment is None else self.augment.to_config(),
         }
+
+    def of_shard(self, shard: int, shards: int) -> Self:
+        """Returns the part that one of several shards has; see `loom.data.by_shard`.
+
+        Args:
+            shard: Its number, from 0.
+            shards: How many there are.
+
+        Raises:
+            ConfigError: A batch has fewer samples than there are shards.
+        """
+        if self.batch_size < shards:
+            raise ConfigError(
+                f"{self._where}: batches of {self.batch_size} samples are too small for {shards} shards; set "
+                f"batch_size to {shards} or more, or TrainingConfig(shards={self.batch_size})"
+            )
+        found = copy.copy(self)
+        vars(found).update(_epoch=0, _start=0, _taken=0, _shard=(shard, shards))
+        return found
 
     def __iter__(self) -> Iterator[TrainingBatch]:
         start, self._start = self._start, 0
@@ -175,6 +211,11 @@ class SampleLoader(Loader):
         """Returns what tells this data from other data, as JSON."""
         return {**super().identity(), "rows": self.rows}
 
+    def steps_by_shard(self, epoch: int, shards: int) -> int:
+        """Returns how many steps an epoch has, whatever the number of shards."""
+        del epoch, shards
+        return len(self)
+
     def _samples(self, rows: NDArray[np.intp]) -> tuple[Any, Any, Any]:
         """Returns samples, targets and weights of some rows; called by workers."""
         raise NotImplementedError
@@ -186,11 +227,15 @@ class SampleLoader(Loader):
             order = np.arange(self.rows)
 
         def job(rows: NDArray[np.intp]) -> Job:
-            def make() -> TrainingBatch:
+            def make() -> Any:  # noqa: ANN401 - None where the shard has no rows in this batch
+                if len(rows) == 0:
+                    return None
                 with self._turn:
                     return self._finished(epoch, rows, *self._samples(rows))
 
             return make
 
         for first in range(start * self.batch_size, self.rows, self.batch_size):
-            yield job(order[first : first + self.batch_size])
+            rows = order[first : first + self.batch_size]
+            shard, shards = self._shard
+            yield job(rows[share(len(rows), shards, shard)])

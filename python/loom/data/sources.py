@@ -50,11 +50,13 @@ class ArrayStream(StreamLoader):
         kinds = [[list(array.shape), str(array.dtype)] for array in self._arrays]
         return {**super().identity(), "arrays": kinds, "ends": found.hexdigest()}
 
-    def _pieces(self, epoch: int) -> Iterable[Piece]:
+    def _pieces(self, epoch: int, shards: int = 1) -> Iterable[Piece]:
         rows = self.rows or 0
-        for number in self._shuffled_order(epoch, -(-rows // self._piece)):
-            first = number * self._piece
-            last = min(first + self._piece, rows)
+        # As many for each shard as there would be for one.
+        size = self._piece if shards == 1 else max(min(self._piece, rows // (_PIECES * shards)), 1)
+        for number in self._shuffled_order(epoch, -(-rows // size)):
+            first = number * size
+            last = min(first + size, rows)
             yield Piece(last - first, first, self._reader(first, last))
 
     def _reader(self, first: int, last: int) -> Callable[[], Arrays]:
@@ -197,15 +199,27 @@ class ColumnStream(StreamLoader):
         files = [[file.name, file.stat().st_size] for file in self.files]
         return {**super().identity(), "files": files, "encoder": self.encoder.to_config()}
 
-    def _pieces(self, epoch: int) -> Iterable[Piece]:
-        firsts = np.cumsum([0, *(rows for *_, rows in self._groups)]).tolist()
+    def _dealt(self, epoch: int, shards: int) -> Iterator[tuple[int, Piece]]:
+        # A group is read as one, since reading a part of it is reading all.
+        held = [0] * shards
+        for group in self._shuffled_order(epoch, len(self._groups)):
+            shard = held.index(min(held))
+            held[shard] += self._groups[group][2]
+            yield from ((shard, piece) for piece in self._pieces_of(group))
+
+    def _pieces(self, epoch: int, shards: int = 1) -> Iterable[Piece]:
+        del shards
         for number in self._shuffled_order(epoch, len(self._groups)):
-            file, group, rows = self._groups[number]
-            tables = _Tables(file, group)
-            # A group is read in pieces of its own, since it may be larger than a window.
-            for at in range(0, rows, _ROWS):
-                count = min(_ROWS, rows - at)
-                yield Piece(count, firsts[number] + at, self._reader(tables, at))
+            yield from self._pieces_of(number)
+
+    def _pieces_of(self, number: int) -> Iterator[Piece]:
+        firsts = np.cumsum([0, *(rows for *_, rows in self._groups)]).tolist()
+        file, group, rows = self._groups[number]
+        tables = _Tables(file, group)
+        # A group is read in pieces of its own, since it may be larger than a window.
+        for at in range(0, rows, _ROWS):
+            count = min(_ROWS, rows - at)
+            yield Piece(count, firsts[number] + at, self._reader(tables, at))
 
     def _reader(self, tables: _Tables, at: int) -> Callable[[], Arrays]:
         def read() -> Arrays:
@@ -362,6 +376,9 @@ def _tables(file: Path, group: int) -> Iterator[Any]:
         yield batch.slice(at, _ROWS)
 
 
+_BY_SHARD = 3
+
+
 class Generated(StreamLoader):
     """What a function yields; `generate` makes it."""
 
@@ -370,15 +387,33 @@ class Generated(StreamLoader):
     ) -> None:
         super().__init__("generate", rows, window, **settings)
         self._function = function
-        self._told = bool(_parameters(function))
+        self._parameters = len(_parameters(function))
 
     def identity(self) -> dict[str, Any]:
         """Returns what tells this data from other data: the function's name."""
         name = getattr(self._function, "__qualname__", type(self._function).__qualname__)
         return {**super().identity(), "function": name}
 
-    def _pieces(self, epoch: int) -> Iterable[Piece]:
-        batches = self._function(epoch) if self._told else self._function()
+    def of_shard(self, shard: int, shards: int) -> Generated:
+        """Returns the part that one of several shards has; see `loom.data.by_shard`."""
+        if self._parameters != _BY_SHARD:
+            raise ConfigError(
+                "generate: what is read by shard comes of a function of three arguments, which are the "
+                f"epoch, a shard's number and how many shards there are; this one takes {self._parameters}"
+            )
+        return super().of_shard(shard, shards)
+
+    def steps_by_shard(self, epoch: int, shards: int) -> None:
+        """Nobody knows how many steps an epoch has: that is for the function to say."""
+        del epoch, shards
+
+    def _own_pieces(self, epoch: int) -> Iterable[Piece]:
+        return self._pieces(epoch)
+
+    def _pieces(self, epoch: int, shards: int = 1) -> Iterable[Piece]:
+        del shards
+        told = (epoch, *self._shard) if self._parameters == _BY_SHARD else (epoch,) * min(self._parameters, 1)
+        batches = self._function(*told)
         for number, batch in enumerate(batches):
             arrays = checked_batch(batch, f"generate: batch {number}")
             yield Piece(len(arrays[0]), None, lambda arrays=arrays: arrays)  # type: ignore[misc]
@@ -411,7 +446,8 @@ def generate(
 
     Args:
         function: Yields (x, y), (x, y, weight) or `TrainingBatch`es, with rows as the first axis. It is
-            called with the epoch's number where it takes an argument, otherwise without any.
+            called with the epoch's number where it takes an argument, otherwise without any; where it takes
+            three, with a shard's number and how many shards there are, too, for `by_shard`.
         batch_size: How many samples a batch has.
         rows: How many samples an epoch has, where that is known: schedules over the whole run need it.
         shuffle: Whether rows are shuffled within windows.

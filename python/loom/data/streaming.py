@@ -7,10 +7,11 @@ batches that workers make ahead.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,11 @@ from numpy.typing import NDArray
 from loom._settings.checks import whole
 from loom._typing import Foreign
 from loom.data.batches import TrainingBatch
-from loom.data.loading import Job, Loader
+from loom.data.loading import Job, Loader, share
 from loom.errors import DataError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["Piece", "StreamLoader"]
 
@@ -67,9 +71,54 @@ class StreamLoader(Loader):
         """Returns what tells this data from other data, as JSON."""
         return {**super().identity(), "rows": self.rows, "window": self.window}
 
-    def _pieces(self, epoch: int) -> Iterable[Piece]:
-        """Returns the pieces in the order of an epoch."""
+    def of_shard(self, shard: int, shards: int) -> Self:
+        """Returns the part that one of several shards has; see `loom.data.by_shard`."""
+        found = copy.copy(super().of_shard(shard, shards))
+        # The window is that of all shards together.
+        cut = share(self.batch_size, shards, shard)
+        found.batch_size = cut.stop - cut.start
+        found.window = max(self.window // shards // found.batch_size, 1) * found.batch_size
+        return found
+
+    def steps_by_shard(self, epoch: int, shards: int) -> int | None:
+        """Returns how many steps an epoch has that is cut into shards; None where nobody knows.
+
+        Args:
+            epoch: Its number.
+            shards: How many shards there are.
+        """
+        held = [0] * shards
+        for shard, piece in self._dealt(epoch, shards):
+            if piece.rows is None:
+                return None
+            held[shard] += piece.rows
+        cuts = [share(self.batch_size, shards, shard) for shard in range(shards)]
+        counts = [-(-rows // (cut.stop - cut.start)) for rows, cut in zip(held, cuts, strict=True)]
+        return int(max(counts))
+
+    def _dealt(self, epoch: int, shards: int) -> Iterator[tuple[int, Piece]]:
+        """Yields the pieces of an epoch with the shard that has each: who has had the fewest rows so far."""
+        held = [0] * shards
+        for piece in self._pieces(epoch, shards):
+            shard = held.index(min(held))
+            held[shard] += 1 if piece.rows is None else piece.rows
+            yield shard, piece
+
+    def _pieces(self, epoch: int, shards: int = 1) -> Iterable[Piece]:
+        """Returns the pieces in the order of an epoch.
+
+        Args:
+            epoch: Its number.
+            shards: Among how many shards they will be dealt.
+        """
         raise NotImplementedError
+
+    def _own_pieces(self, epoch: int) -> Iterable[Piece]:
+        """Returns those of this shard."""
+        shard, shards = self._shard
+        if shards == 1:
+            return self._pieces(epoch)
+        return (piece for owner, piece in self._dealt(epoch, shards) if owner == shard)
 
     def _batch(self, parts: Arrays) -> tuple[Any, Any, Any]:
         """Makes samples, targets and weights of rows; called by workers."""
@@ -89,7 +138,8 @@ class StreamLoader(Loader):
             rows = len(numbers)
             order = np.arange(rows)
             if self.shuffle:
-                order = np.random.default_rng((self.seed, epoch, place + 1)).permutation(rows)
+                key = (self.seed, epoch, place + 1, *(self._shard if self._shard[1] > 1 else ()))
+                order = np.random.default_rng(key).permutation(rows)
             begin = (start - place * by_window) * self.batch_size if place == first else 0
             for at in range(begin, rows, self.batch_size):
                 yield self._job(epoch, numbers, parts, order[at : at + self.batch_size])
@@ -111,7 +161,7 @@ class StreamLoader(Loader):
         seen = 0
         held: list[tuple[NDArray[np.int64], Arrays]] = []
         count = 0
-        for piece in self._pieces(epoch):
+        for piece in self._own_pieces(epoch):
             if piece.rows is not None and seen + piece.rows <= begin:
                 seen += piece.rows
                 continue
@@ -132,7 +182,7 @@ class StreamLoader(Loader):
                     yield _together(whole_window)
         if held:
             yield _together(held)
-        elif seen == 0:
+        elif seen == 0 and self._shard[1] == 1:
             raise DataError(f"{self._where}: there are no rows")
 
 

@@ -161,11 +161,16 @@ class BatchNorm(Layer):
     its unbiased form; at inference these are used. A training batch needs more
     than one value a channel. As PyTorch's BatchNorm1d, 2d and 3d.
 
+    Where a training cuts its steps into shards, which several processes share, each shard has statistics of
+    its own, as in PyTorch's DistributedDataParallel; `synchronized` takes those of all, as its SyncBatchNorm.
+
     Args:
         momentum: The share of a batch in the running statistics, from 0 to 1.
         epsilon: Added to the variance; above zero.
         gain: Whether a trained gain multiplies every channel.
         bias: Whether a trained bias is added to every channel.
+        synchronized: Whether the statistics of a step that is cut into shards are those of all its rows, for
+            which the processes of a training meet twice a layer and step.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -180,3 +185,4 @@ class BatchNorm(Layer):
     epsilon: float = 1e-5
     gain: bool = True
     bias: bool = True
+    synchronized: bool = False

@@ -24,6 +24,7 @@ __all__ = ["TrainingConfig", "check_training"]
 
 _ON_NONFINITE = ("raise", "skip")
 _ON_INTERRUPT = ("stop", "raise")
+_EXCHANGES = ("float32", "float16", "int8")
 _METRIC_ALIASES = ("top_k",)
 _DEPTH_SCALES = ("none", "geometric", "inv_sqrt")
 
@@ -102,7 +103,16 @@ class TrainingConfig(Plain):
             are several; one process alone takes steps whole.
         split_moments: Whether each process of a shared training holds a part of the optimizer's moments
             alone (stage 1 of ZeRO, Rajbhandari and others, 2020): the same bits in less memory. On
-            processors.
+            processors. Once the training has ended every process has all of them; with "always" none ever
+            has, for networks whose moments one process has no room for, and nothing can go on from them:
+            files hold none, and `run=` is refused.
+        split_gradients: Whether each holds a part of the gradients alone, too (stage 2): most is saved with
+            as many shards as processes.
+        exchange: In which type the gradients of a step in shards travel: "float32" (as they are), "float16"
+            or "int8", with error feedback. It is other arithmetic, of which the same holds: the same bits on
+            any number of processes. A process sends what each of its shards has, so that it pays with about
+            as many shards as processes. What rounding has taken away is not kept in files: a training that
+            goes on begins without.
 
     Raises:
         ConfigError: A setting is out of range or a name unknown.
@@ -141,7 +151,9 @@ class TrainingConfig(Plain):
     early_stopping: EarlyStopping | Mapping[str, Any] | None = None
     ignore_findings: str | Sequence[str] = ()
     shards: int | None = None
-    split_moments: bool = False
+    split_moments: bool | Literal["always"] = False
+    split_gradients: bool = False
+    exchange: Literal["float32", "float16", "int8"] = "float32"
 
     def __post_init__(self) -> None:
         where = "TrainingConfig"
@@ -183,7 +195,14 @@ class TrainingConfig(Plain):
             settings["clip_value"] = real(where, "clip_value", self.clip_value, above=0.0)
         if self.shards is not None:
             settings["shards"] = whole(where, "shards", self.shards, least=1, most=1 << 16)
-        flag(where, "split_moments", self.split_moments)
+        settings["split_moments"] = flag_or_name(where, "split_moments", self.split_moments, ("always",))
+        flag(where, "split_gradients", self.split_gradients)
+        choice(where, "exchange", self.exchange, _EXCHANGES)
+        if self.split_gradients and self.exchange != "float32":
+            raise ConfigError(
+                f"{where}: gradients that are held in parts travel as they are; "
+                'set exchange="float32", or split_gradients=False'
+            )
         if self.validation_batch_size is not None:
             settings["validation_batch_size"] = whole(
                 where, "validation_batch_size", self.validation_batch_size, least=1
@@ -209,8 +228,11 @@ class TrainingConfig(Plain):
             del settings["on_interrupt"]
         if settings["shards"] is None:
             del settings["shards"]
-        if not settings["split_moments"]:
-            del settings["split_moments"]
+        for name in ("split_moments", "split_gradients"):
+            if not settings[name]:
+                del settings[name]
+        if settings["exchange"] == "float32":
+            del settings["exchange"]
         return settings
 
     @property

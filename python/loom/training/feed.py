@@ -21,7 +21,7 @@ from loom.training.config import TrainingConfig
 from loom.training.labelling import indexed, takes_labels
 from loom.training.sharing import Sharing
 
-__all__ = ["ArrayFeed", "BatchFeed", "Examples", "Feed", "Form"]
+__all__ = ["ArrayFeed", "BatchFeed", "Examples", "Form", "require_known_length"]
 
 Examples: TypeAlias = "tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]"
 _UNLIMITED = 1 << 62
@@ -176,13 +176,7 @@ class BatchFeed:
         """Returns the length of the whole run; refuses schedules that need one where it is unknown."""
         if self.steps is not None:
             return min(self.steps * config.epochs, _UNLIMITED)
-        schedule = config.schedule
-        require_known_epochs(schedule)
-        if isinstance(schedule, Schedule) and _spans_the_run(schedule):
-            raise ConfigError(
-                f"{type(schedule).__name__} spans the whole run, whose length is unknown because "
-                "the data has no len(); give the schedule its steps"
-            )
+        require_known_length(config)
         return _UNLIMITED
 
     def begin(self, trainer: _native.Trainer, done: int, changed: bool) -> None:
@@ -246,14 +240,28 @@ class BatchFeed:
         return trainer.step(batches)
 
 
-Feed: TypeAlias = "ArrayFeed | BatchFeed"
-"""Gives a trainer the data, epoch after epoch."""
-
-
 def _copied(examples: Examples) -> Examples:
     """Returns examples that nobody else writes to."""
     x, y, weight = examples
     return x.copy(), y.copy(), None if weight is None else weight.copy()
+
+
+def require_known_length(config: TrainingConfig) -> None:
+    """Refuses schedules that need to know how long a run is, where nobody does.
+
+    Args:
+        config: The settings.
+
+    Raises:
+        ConfigError: The schedule is such a one.
+    """
+    schedule = config.schedule
+    require_known_epochs(schedule)
+    if isinstance(schedule, Schedule) and _spans_the_run(schedule):
+        raise ConfigError(
+            f"{type(schedule).__name__} spans the whole run, whose length is unknown because "
+            "the data has no len(); give the schedule its steps"
+        )
 
 
 def _spans_the_run(schedule: Schedule) -> bool:

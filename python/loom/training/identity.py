@@ -20,7 +20,15 @@ __all__ = ["data_identity", "differences", "settings_identity"]
 
 # What a run shows and measures of itself changes nothing of what it learns.
 _NO_MATTER = frozenset(
-    {"verbose", "track_perf", "device", "ignore_findings", "on_interrupt", "split_moments"}
+    {
+        "verbose",
+        "track_perf",
+        "device",
+        "ignore_findings",
+        "on_interrupt",
+        "split_moments",
+        "split_gradients",
+    }
 )
 _WHOLE = 1 << 30
 _SAMPLES = 4096
@@ -32,7 +40,7 @@ def settings_identity(config: TrainingConfig) -> dict[str, JSON]:
     return {
         field.name: _encoded(getattr(config, field.name))
         for field in fields(config)
-        if field.name not in _NO_MATTER
+        if field.name not in _NO_MATTER and (field.name != "exchange" or config.exchange != "float32")
     }
 
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from os import PathLike
 from threading import get_ident
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from loom._interrupts import Interrupts
 from loom._settings.checks import flag
 from loom._settings.suggestions import shown
 from loom.callbacks import Callback, CallbackList, EarlyStopping
-from loom.data import ArraySource, Data, TrainingBatch, as_source
+from loom.data import ArraySource, ByShard, Data, TrainingBatch, as_source
 from loom.data.splitting import hold_out
 from loom.diagnosis.case import Case
 from loom.diagnosis.names import ALL
@@ -38,7 +38,7 @@ from loom.training.automatic import is_open, settled, settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.course import Course
 from loom.training.evaluation import Evaluation, in_order
-from loom.training.feed import ArrayFeed, BatchFeed, Feed, Form
+from loom.training.feed import ArrayFeed, BatchFeed, Form
 from loom.training.identity import data_identity, settings_identity
 from loom.training.labelling import as_known, learn_classes, with_indices
 from loom.training.logs import logged
@@ -51,6 +51,7 @@ from loom.training.run_folder import RunFolder, run_folder
 from loom.training.run_keeper import RunKeeper
 from loom.training.run_store import RunStore
 from loom.training.settings import TargetRule, engine_config
+from loom.training.shard_feed import ShardFeed
 from loom.training.shared_store import SharedStore
 from loom.training.sharing import Sharing, arithmetic, sharing
 from loom.training.signs import case_of, warn_of_mistakes
@@ -61,6 +62,9 @@ from loom.training.witness import Witness, device_identity, witness
 __all__ = ["run_training"]
 
 _SLICE_SECONDS = 0.05
+
+Feed: TypeAlias = "ArrayFeed | BatchFeed | ShardFeed"
+"""Gives a trainer the data, epoch after epoch."""
 
 
 def run_training(
@@ -271,10 +275,6 @@ class _Run:
                 warn_of_mistakes(case, config.ignore_findings)
         self.total_steps = self.feed.total_steps(config)
         if shared is not None:
-            if callable(next(iter(self.functions), None)):
-                raise ConfigError(
-                    "a training in shards measures loom's own metrics; give functions to evaluate, afterwards"
-                )
             identity = _identity(data, validation, config, observe, tween)
             identity["network"] = json.loads(self.engine.native.config())
             identity["weights"] = network.fingerprint()
@@ -314,6 +314,8 @@ class _Run:
             self.hooks = CallbackList(hooks, network, self.params, interrupts)
         if shared is not None:
             shared.begin(wants_batches=self.hooks.wants_batches)
+        if shared is not None and not resume:
+            shared.split_at_once(self.engine.native)
         self.trainer = self._trainer(resume)
         self.stop_reason: StopReason = "finished"
         self.course = Course() if keeper is None else keeper.course
@@ -356,7 +358,10 @@ class _Run:
             source.require_epochs(config.epochs)
             position = None if self.keeper is None else self.keeper.position
             epoch = self.engine.native.training_state()["epoch"] if self.resumed else 0
-            feed = BatchFeed(source, self._form_of, config, epoch, position)
+            if self.shared is not None and isinstance(source.batches, ByShard):
+                feed = ShardFeed(source.batches, self._form_of, config, epoch, self.shared)
+            else:
+                feed = BatchFeed(source, self._form_of, config, epoch, position)
         measured = None if held_out is None else Evaluation(self.network, self.config, held_out)
         if measured is not None:
             measured.check()
@@ -403,7 +408,7 @@ class _Run:
             self.record.take_notes = self._take_notes
             try:
                 self._learn()
-                if self.shared is not None:
+                if self.shared is not None and self.shared.gathers:
                     self.shared.gather(self.engine.native, everywhere=True)
             finally:
                 try:

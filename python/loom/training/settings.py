@@ -66,6 +66,8 @@ def engine_config(
         "on_interrupt",
         "shards",
         "split_moments",
+        "split_gradients",
+        "exchange",
     }
     settings = {name: value for name, value in encoded.items() if name not in elsewhere}
     weights = losses.expand_class_weight(config.class_weight, losses.class_count(output_shape))

@@ -53,13 +53,26 @@ class Sharing:
     Args:
         communicator: What they tell each other through.
         shards: Into how many parts a step's rows are cut.
-        splits: Whether each process holds a part of the optimizer's moments alone.
+        splits: Whether each process holds a part of the optimizer's moments alone; "gradients" of gradients,
+            too.
+        coding: In which type gradients travel.
+        gathers: Whether every process has all moments once the training has ended.
     """
 
-    def __init__(self, communicator: Communicator, shards: int, *, splits: bool = False) -> None:
+    def __init__(
+        self,
+        communicator: Communicator,
+        shards: int,
+        *,
+        splits: str = "nothing",
+        coding: str = "float32",
+        gathers: bool = True,
+    ) -> None:
         self.communicator = communicator
         self.shards = shards
-        self.splits = splits and communicator.size > 1
+        self.splits = splits != "nothing" and communicator.size > 1
+        self.gathers = gathers
+        self._ways = (splits if self.splits else "nothing", coding)
         self.counts_batches = False
         """Whether a callback of any process looks at batches, and may end training after each."""
         self._stepping = False
@@ -75,6 +88,12 @@ class Sharing:
         # All processes know of what a step has failed with; not of what this one was asked by its user.
         if error is not None and not (self._stepping and isinstance(error, Exception)):
             self.communicator.fail(f"{type(error).__name__}: {error}")
+
+    @property
+    def own_shards(self) -> range:
+        """The shards that this process computes."""
+        rank, size = self.communicator.rank, self.communicator.size
+        return range(self.shards * rank // size, self.shards * (rank + 1) // size)
 
     @property
     def leads(self) -> bool:
@@ -158,6 +177,12 @@ class Sharing:
         if self.splits:
             network.gather_moments(self.communicator, everywhere)
 
+    def split_at_once(self, network: _native.Network) -> None:
+        """Has a training hold parts from its first step on, so that there is never room for all."""
+        if self.splits:
+            gradients = self._ways[0] == "gradients"
+            network.split_at_once(self.communicator.rank, self.communicator.size, gradients)
+
     def split(self, network: _native.Network) -> None:
         """Goes back to holding a part, after rank 0 has had all."""
         if self.splits:
@@ -176,16 +201,28 @@ class Sharing:
         """Runs the next step of the epoch over arrays with the others; whether it was the last."""
         self._before_step()
         report, ended, heard = trainer.run_sharded(
-            examples, self.shards, self.communicator, self._wish, self.splits
+            examples, self.shards, self.communicator, self._wish, self._ways
         )
         self._after_step(heard)
         return report, ended
 
-    def step(self, trainer: _native.Trainer, examples: Any) -> _native.Report:  # noqa: ANN401
-        """Runs a step over one batch with the others."""
+    def step(
+        self,
+        trainer: _native.Trainer,
+        examples: Any,  # noqa: ANN401
+        parts: list[int] | None = None,
+    ) -> _native.Report:
+        """Runs a step over one batch with the others.
+
+        Args:
+            trainer: The trainer.
+            examples: The batch, or this process's part of it.
+            parts: How many of the first rows each shard of this process has, where each process has the rows
+                of its own shards alone.
+        """
         self._before_step()
         report, heard = trainer.step_sharded(
-            examples, self.shards, self.communicator, self._wish, self.splits
+            examples, self.shards, self.communicator, self._wish, self._ways, parts
         )
         self._after_step(heard)
         return report
@@ -265,7 +302,14 @@ def sharing(
             f"{communicator.size} processes need as many shards of a step, and there are {shards}; "
             f"set TrainingConfig(shards={communicator.size})"
         )
-    return Sharing(communicator, shards, splits=config.split_moments), replace(config, shards=shards)
+    splits = "gradients" if config.split_gradients else "moments" if config.split_moments else "nothing"
+    gathers = config.split_moments != "always"
+    if run is not None and not gathers:
+        raise ConfigError(
+            'a run folder keeps all moments, which split_moments="always" never brings together'
+        )
+    part = Sharing(communicator, shards, splits=splits, coding=config.exchange, gathers=gathers)
+    return part, replace(config, shards=shards)
 
 
 def _kept_shards(run: RunFolder | str | PathLike[str] | None) -> int | None:

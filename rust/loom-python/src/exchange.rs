@@ -2,7 +2,7 @@
 
 use crate::function::raised;
 use loom::Result;
-use loom::train::{self, Attendant, Exchange};
+use loom::train::{self, Attendant, Exchange, Format};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use std::sync::Arc;
@@ -24,13 +24,29 @@ impl Meeting {
     }
 }
 
+/// What processes hold in parts, and how gradients travel.
+#[derive(Clone, Copy, Default)]
+pub struct Ways {
+    moments: bool,
+    gradients: bool,
+    coding: Option<Format>,
+}
+
+impl Ways {
+    /// Of "nothing", "moments" or "gradients", and of "float32", "float16" or "int8".
+    pub fn named(splits: &str, coding: &str) -> Self {
+        let gradients = splits == "gradients";
+        Self { moments: gradients || splits == "moments", gradients, coding: Format::by_name(coding) }
+    }
+}
+
 /// A communicator of `loom.distributed`.
 pub struct Communicator {
     object: Py<PyAny>,
     rank: usize,
     ranks: usize,
     wish: u8,
-    splits: bool,
+    ways: Ways,
     /// Where its threads meet, if they are of one process.
     thread: Option<Attendant>,
     /// What any process wishes.
@@ -39,12 +55,12 @@ pub struct Communicator {
 
 impl Communicator {
     /// Of an object with `rank`, `size`, `to_each` and `to_all`, for a process that wishes something.
-    pub fn of(object: &Bound<'_, PyAny>, wish: u8, splits: bool) -> PyResult<Self> {
+    pub fn of(object: &Bound<'_, PyAny>, wish: u8, ways: Ways) -> PyResult<Self> {
         let (rank, ranks) = (object.getattr("rank")?.extract()?, object.getattr("size")?.extract()?);
         let meeting = object.getattr_opt("_meeting")?;
         let meeting = meeting.as_ref().and_then(|it| it.cast::<Meeting>().ok());
         let thread = meeting.map(|it| Attendant { meeting: it.get().0.clone(), rank });
-        Ok(Self { rank, ranks, wish, splits, thread, wishes: 0, object: object.clone().unbind() })
+        Ok(Self { rank, ranks, wish, ways, thread, wishes: 0, object: object.clone().unbind() })
     }
 }
 
@@ -84,7 +100,15 @@ impl Exchange for Communicator {
     }
 
     fn splits_moments(&self) -> bool {
-        self.splits
+        self.ways.moments
+    }
+
+    fn splits_gradients(&self) -> bool {
+        self.ways.gradients
+    }
+
+    fn coding(&self) -> Option<Format> {
+        self.ways.coding
     }
 
     fn hear(&mut self, wishes: u8) {

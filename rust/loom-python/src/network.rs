@@ -2,7 +2,7 @@
 
 use crate::arrays::{RealArray, to_numpy};
 use crate::error::{detached, exception, from_json};
-use crate::exchange::Communicator;
+use crate::exchange::{Communicator, Ways};
 use crate::figures::{PackedArrays, WeightsState, gradient_dict, layer_dicts, packed_arrays, training_dict};
 use crate::shared::{At, Claim, Network, split};
 use crate::tensor_file::{TensorFile, element_named};
@@ -221,6 +221,14 @@ impl Network {
         })
     }
 
+    /// Has the next training hold this rank's moments alone from its first step on, and its gradients where told so.
+    fn split_at_once(&self, py: Python<'_>, rank: usize, ranks: usize, gradients: bool) -> PyResult<()> {
+        self.change(py, |network| {
+            network.split_at_once(rank, ranks, gradients);
+            Ok(())
+        })
+    }
+
     /// Brings the moments that ranks hold in parts together, in all of them or in the first.
     fn gather_moments(
         &self,
@@ -228,7 +236,7 @@ impl Network {
         communicator: &Bound<'_, PyAny>,
         everywhere: bool,
     ) -> PyResult<()> {
-        let mut exchange = Communicator::of(communicator, 0, false)?;
+        let mut exchange = Communicator::of(communicator, 0, Ways::default())?;
         self.change(py, |network| network.gather_moments(&mut exchange, everywhere))
     }
 

@@ -5,10 +5,12 @@
 
 use crate::arrays::{ExampleArrays, targets_to_numpy, to_numpy};
 use crate::error::{detached, exception, from_json};
-use crate::exchange::Communicator;
+use crate::exchange::{Communicator, Ways};
 use crate::figures::layer_dicts;
 use crate::shared::Network;
-use loom::train::{self as engine, Epoch, Examples, Rows, StepReport, TrainerOptions, TrainingConfig};
+use loom::train::{
+    self as engine, Epoch, Examples, Rows, StepReport, StepRows, TrainerOptions, TrainingConfig,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::sync::{Mutex, PoisonError};
@@ -153,11 +155,11 @@ impl Trainer {
         shards: usize,
         communicator: &Bound<'_, PyAny>,
         wish: u8,
-        splits: bool,
+        ways: (String, String),
     ) -> PyResult<(Report, bool, u8)> {
         let arrays = borrow(examples)?;
         let view = arrays.view()?;
-        let mut exchange = Communicator::of(communicator, wish, splits)?;
+        let mut exchange = Communicator::of(communicator, wish, Ways::named(&ways.0, &ways.1))?;
         let mut guard = self.network.get().write()?;
         let network = &mut *guard;
         detached(py, || {
@@ -173,7 +175,9 @@ impl Trainer {
         })
     }
 
-    /// One update from this batch, cut into shards as in `run_sharded`.
+    /// One update from a batch, cut into shards as in `run_sharded`. Where each process has the rows of its own shards
+    /// alone, `parts` says how many each of these has, of the first rows here.
+    #[expect(clippy::too_many_arguments, reason = "a batch, and who takes part in it")]
     fn step_sharded(
         &self,
         py: Python<'_>,
@@ -181,20 +185,25 @@ impl Trainer {
         shards: usize,
         communicator: &Bound<'_, PyAny>,
         wish: u8,
-        splits: bool,
+        ways: (String, String),
+        parts: Option<Vec<usize>>,
     ) -> PyResult<(Report, u8)> {
         let arrays = borrow(examples)?;
         let view = arrays.view()?;
-        let mut exchange = Communicator::of(communicator, wish, splits)?;
+        let mut exchange = Communicator::of(communicator, wish, Ways::named(&ways.0, &ways.1))?;
         let mut guard = self.network.get().write()?;
         let network = &mut *guard;
         detached(py, || {
             let state = &mut *self.lock();
             let State { trainer, config, .. } = state;
             let started = Instant::now();
-            engine::check_examples(network, config, &view)?;
-            let rows: Vec<u32> = (0..view.rows() as u32).collect();
-            let step = trainer.step_sharded(network, &view, &rows, shards, &mut exchange)?;
+            let there = parts.as_ref().map_or(view.rows(), |parts| parts.iter().sum());
+            let order: Vec<u32> = (0..there as u32).collect();
+            let rows = StepRows { examples: &view, rows: &order, parts: parts.as_deref() };
+            if parts.is_none() {
+                engine::check_examples(network, config, &view)?;
+            }
+            let step = trainer.step_sharded(network, &rows, shards, &mut exchange)?;
             engine::count_step(network, &step);
             let mut report = Report::default();
             report.add(&step, config.track_perf.then(|| started.elapsed()));

@@ -22,7 +22,7 @@ pub fn execute<T: Real>(
 ) -> Result<()> {
     debug_assert_eq!(T::PRECISION, run.program.precision.stored());
     let program = run.program.clone();
-    for step in &program.steps {
+    for step in &program.steps[run.chosen()] {
         if phases.contains(&step.phase) && !is_elsewhere(&program, step, &access) {
             execute_step::<T>(cpu, &program, step, run, &mut access, values)?;
         }
@@ -38,6 +38,7 @@ fn is_elsewhere(program: &Program, step: &Step, access: &Access<'_>) -> bool {
         && step.reads.iter().chain(&step.writes).any(|value| {
             match program.value(program.owner(*value)).place {
                 Place::Moment { store, .. } => !registry.owns(store),
+                Place::Gradient(parameter) => registry.splits_gradients && !registry.owns(parameter.store),
                 Place::Master(parameter) => step.phase == Phase::Update && !registry.owns(parameter.store),
                 _ => false,
             }

@@ -26,6 +26,8 @@ pub struct Gpu {
     allocated: Arc<AtomicU64>,
     pub(super) faults: Faults,
     pub(super) waiting: Waiting,
+    /// Host memory that has been read back by, for the next time.
+    pub(super) spare: Mutex<Vec<Allocation>>,
     cut: AtomicBool,
     /// The process that it was opened in.
     generation: usize,
@@ -87,6 +89,7 @@ impl Gpu {
         Ok(Self {
             pipelines: Pipelines::new(&device, checked),
             waiting: Waiting::new(description.software)?,
+            spare: Mutex::new(Vec::new()),
             adapter: description,
             device,
             queue,

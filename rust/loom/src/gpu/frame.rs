@@ -13,7 +13,7 @@ use crate::program::{Access, FrameTick, Phase, Program};
 use crate::shader::{Accelerator, HostCall, Operand};
 use crate::state::Registry;
 use crate::{Error, Result};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, PoisonError};
 
 /// Dispatches after which what there is is submitted, so that the device works while the rest
@@ -156,7 +156,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Runs these phases of a program once for each of these values, in one frame, without waiting for them to end. Their
+/// Runs these steps of these phases of a program once for each of these values, in one frame, without waiting for them to end. Their
 /// dispatches are recorded once; several runs are of inference alone, where nothing else changes between them.
 ///
 /// # Errors
@@ -166,7 +166,7 @@ pub(crate) fn execute(
     program: &Program,
     rows: usize,
     access: Access<'_>,
-    phases: RangeInclusive<Phase>,
+    (phases, part): (RangeInclusive<Phase>, Range<usize>),
     values: &[StepValues],
 ) -> Result<()> {
     let gpu = memory.gpu().clone();
@@ -178,7 +178,7 @@ pub(crate) fn execute(
         let mut held = registry.mirror()?;
         let mirror = of_gpu(&mut **held)?;
         let zeroed = first.gradients_zeroed;
-        memory.dispatches(program, stored, mirror, rows, zeroed, phases.clone())?
+        memory.dispatches(program, stored, mirror, rows, zeroed, (phases.clone(), part))?
     };
     let table: Vec<u8> = values.iter().flat_map(|values| encode_step(values, 0)).collect();
     memory.set_table(&table)?;
@@ -234,7 +234,8 @@ pub(crate) fn execute_ticks(
         let mut held = registry.mirror()?;
         let mirror = of_gpu(&mut **held)?;
         let zeroed = tick.values.gradients_zeroed;
-        lists.push(memory.dispatches(program, stored, mirror, rows, zeroed, phases.clone())?);
+        let all = 0..program.steps.len();
+        lists.push(memory.dispatches(program, stored, mirror, rows, zeroed, (phases.clone(), all))?);
     }
     let table: Vec<u8> = ticks.iter().flat_map(|tick| encode_step(&tick.values, 0)).collect();
     memory.set_table(&table)?;

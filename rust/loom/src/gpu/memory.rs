@@ -13,7 +13,7 @@ use crate::shader::product::MOST_STREAMED_ROWS;
 use crate::shader::{Accelerator, Allocation, BothGradients, GpuOperation, Operand, Recorder};
 use crate::state::{Carried, Registry, Ring};
 use crate::{Error, Result};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 /// What outlives a run, as dispatches find it.
@@ -30,12 +30,13 @@ struct ListKey {
     rows: usize,
     gradients_zeroed: bool,
     phases: RangeInclusive<Phase>,
+    part: Range<usize>,
     /// Where the ring stands, in programs of ticks.
     turn: usize,
 }
 
-/// The most lists kept: full and last batch, first and later contributions.
-const MAX_LISTS: usize = 16;
+/// The most lists kept: full and last batch, first and later contributions, parts of a step.
+const MAX_LISTS: usize = 64;
 
 /// One run's values on a device.
 #[derive(Debug)]
@@ -138,7 +139,7 @@ impl Memory {
         mirror: &mut Mirror,
         rows: usize,
         gradients_zeroed: bool,
-        phases: RangeInclusive<Phase>,
+        (phases, part): (RangeInclusive<Phase>, Range<usize>),
     ) -> Result<Arc<Vec<Dispatch>>> {
         let Stored { registry, carried } = stored;
         mirror.prepare(program, registry)?;
@@ -149,7 +150,7 @@ impl Memory {
             self.carried = carried_id;
         }
         let turn = registry.ring.as_ref().map_or(0, Ring::turn);
-        let key = ListKey { rows, gradients_zeroed, phases, turn };
+        let key = ListKey { rows, gradients_zeroed, phases, part, turn };
         if let Some((_, list)) = self.lists.iter().find(|(known, _)| *known == key) {
             return Ok(list.clone());
         }
@@ -189,7 +190,7 @@ impl Memory {
             step.op.record(recorder).map_err(|error| at_step(step, error))
         };
         let runs = |step: &Step| key.phases.contains(&step.phase);
-        let numbers = (0..program.steps.len()).filter(|number| runs(&program.steps[*number])).collect();
+        let numbers = key.part.clone().filter(|number| runs(&program.steps[*number])).collect();
         let units = units(program, numbers, rows, MOST_STREAMED_ROWS);
         let alone = |place: usize| -> Option<&Step> {
             let unit = units.get(place).filter(|unit| unit.together.is_none())?;

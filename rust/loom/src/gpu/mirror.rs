@@ -6,6 +6,7 @@
 mod versions;
 
 use super::Gpu;
+use super::fetching::Fetching;
 use crate::dtype::Packing;
 use crate::ops::Op;
 use crate::program::{ParameterRef, Phase, Place, Program};
@@ -362,6 +363,19 @@ impl state::Mirror for Mirror {
         self.gpu.download(&mut held.collect::<Vec<_>>())?;
         self.gradients = Side::Both;
         Ok(())
+    }
+
+    fn begin_fetch(&self, stores: &[(usize, usize)]) -> Result<Option<Box<dyn state::Fetch>>> {
+        if self.gradients != Side::Device {
+            return Ok(None);
+        }
+        let operand = |(store, elements): &(usize, usize)| {
+            let memory = self.stores.get(*store).and_then(|held| held.gradient.as_ref());
+            let gone = || Error::Internal(format!("the gradient of store {store} is not on the device"));
+            Ok(Operand::new(memory.ok_or_else(gone)?, 0, *elements))
+        };
+        let operands = stores.iter().map(operand).collect::<Result<Vec<_>>>()?;
+        Ok(Some(Box::new(Fetching::begin(&self.gpu, &operands)?)))
     }
 
     fn current_state(&self, number: usize, elements: usize, bytes: &mut [u8]) -> Result<()> {

@@ -27,6 +27,7 @@ mod dispatch;
 mod download;
 mod engine;
 mod faults;
+mod fetching;
 mod frame;
 mod memory;
 mod mirror;

@@ -164,7 +164,8 @@ pub(crate) fn train_frame(
             _ => Vec::new(),
         };
         let stored = Stored { registry, carried: registry.carried.as_ref() };
-        let mut list = |phases| memory.dispatches(program, stored, mirror, rows, true, phases);
+        let all = 0..program.steps.len();
+        let mut list = |phases| memory.dispatches(program, stored, mirror, rows, true, (phases, all.clone()));
         let (before, after) = (list(Phase::Forward..=Phase::Verdict)?, list(Phase::States..=Phase::Commit)?);
         let (before, after) = (before.iter().cloned(), after.iter().cloned());
         let list = schedule(before.chain(verdict).chain(after).chain(gathered));

@@ -24,7 +24,7 @@ impl Gpu {
     }
 
     /// Sends commands to the device.
-    pub(super) fn submit(&self, commands: wgpu::CommandBuffer) {
+    pub(super) fn submit(&self, commands: wgpu::CommandBuffer) -> wgpu::SubmissionIndex {
         if self.faults.loses() {
             self.lose();
         }
@@ -33,7 +33,8 @@ impl Gpu {
         if outstanding.len() >= MOST_OUTSTANDING {
             outstanding.pop_front();
         }
-        outstanding.push_back(index);
+        outstanding.push_back(index.clone());
+        index
     }
 
     /// Runs what has wgpu look after finished work, one thread at a time.
@@ -57,11 +58,17 @@ impl Gpu {
     /// [`Error::Device`] where the device was lost, or takes longer over one submit than it may: it is then given
     /// up. What who is asked whether to go on answers, where that is no.
     pub(super) fn wait(&self) -> Result<()> {
+        self.wait_for(None)
+    }
+
+    /// [`wait`](Self::wait) until this submission has ended, whatever was submitted later; until all have where it is
+    /// `None`.
+    pub(super) fn wait_for(&self, submission: Option<wgpu::SubmissionIndex>) -> Result<()> {
         let limit = *self.waiting.limit.lock().unwrap_or_else(PoisonError::into_inner);
         let started = Instant::now();
         let mut since = started;
         loop {
-            let newest = self.outstanding(VecDeque::back);
+            let newest = submission.clone().or_else(|| self.outstanding(VecDeque::back));
             let asked = self.waiting.asking.load(Ordering::SeqCst) > 0;
             if asked {
                 // Who waits for its turn gets it.
@@ -69,7 +76,9 @@ impl Gpu {
             }
             match self.poll(newest, if asked { SHORT_PIECE } else { PIECE }) {
                 Ok(_) => {
-                    self.waiting.outstanding.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                    if submission.is_none() {
+                        self.waiting.outstanding.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                    }
                     return self.check();
                 }
                 Err(wgpu::PollError::Timeout) => self.check()?,

@@ -60,6 +60,7 @@ pub mod target_propagation;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod update;
+pub mod whole_batch;
 
 pub use adaptive_max::AdaptiveMax;
 pub(crate) use args::part;
@@ -111,6 +112,7 @@ pub use step_weights::{PooledSteps, StepWeights};
 pub use sum::Sum;
 pub use target_propagation::{AbsoluteSums, MeanTarget, WeightProduct};
 pub use update::{TrustRatio, Update};
+pub use whole_batch::WholeBatch;
 
 use crate::Result;
 use crate::simd::Real;
@@ -256,4 +258,5 @@ operations! {
     AbsoluteSums: 5e-6,
     WeightProduct: 2e-5,
     MeanTarget: 2e-6,
+    WholeBatch: 1e-6,
 }

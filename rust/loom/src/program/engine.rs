@@ -11,7 +11,7 @@ use crate::tensor::Buffer;
 use crate::{Error, Result};
 use std::any::Any;
 use std::fmt::Debug;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 /// Runs programs. Networks, layers and trainers know nothing else of a device.
@@ -179,6 +179,8 @@ pub struct Run {
     pub rows: usize,
     /// The registry's epoch at the forward pass, to refuse a backward pass over moved weights.
     pub(crate) epoch: u64,
+    /// The steps that [`execute`](Self::execute) is about, by number; all where `None`.
+    pub(crate) part: Option<Range<usize>>,
     engine: Arc<dyn Engine>,
     /// The values, where the engine has memory of its own.
     memory: Option<Box<dyn RunMemory>>,
@@ -201,7 +203,7 @@ impl Run {
             Some(_) => vec![Buffer::default(); program.buffers.len()],
             None => program.buffers.iter().map(|bytes| Buffer::zeroed(*bytes)).collect::<Result<_>>()?,
         };
-        Ok(Self { program, buffers, rows: 0, epoch: 0, engine, memory, written: Vec::new() })
+        Ok(Self { program, buffers, rows: 0, epoch: 0, part: None, engine, memory, written: Vec::new() })
     }
 
     /// The program this run is of.
@@ -225,6 +227,28 @@ impl Run {
         values: &StepValues,
     ) -> Result<()> {
         self.engine.clone().execute(self, access, phases, values)
+    }
+
+    /// [`execute`](Self::execute) of those steps alone whose numbers are in this range.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub(crate) fn execute_part(
+        &mut self,
+        access: Access<'_>,
+        phases: RangeInclusive<Phase>,
+        values: &StepValues,
+        part: Range<usize>,
+    ) -> Result<()> {
+        self.part = Some(part);
+        let outcome = self.execute(access, phases, values);
+        self.part = None;
+        outcome
+    }
+
+    /// The numbers of the steps that are to be executed.
+    pub(crate) fn chosen(&self) -> Range<usize> {
+        self.part.clone().unwrap_or(0..self.program.steps.len())
     }
 
     /// Runs these phases once for each of these values, each over what the one before has left of what is carried;

@@ -14,7 +14,7 @@ pub use loss_scale::LossScale;
 pub use optimizer_state::{Notes, OptimizerState};
 pub use place::{LayerPath, ParameterRef, Place, Value};
 pub(crate) use registry::StatesBefore;
-pub use registry::{Mirror, Registry};
+pub use registry::{Fetch, Mirror, Registry};
 pub(crate) use ring::Member;
 pub use ring::Ring;
 pub use spec::{CarriedSpec, StateSpec};

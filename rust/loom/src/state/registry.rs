@@ -55,6 +55,13 @@ pub trait Mirror: Any + Debug + Send {
     /// As [`current`](Self::current).
     fn fetch_gradients(&mut self, gradients: &mut [Buffer]) -> Result<()>;
 
+    /// Begins to read these stores' gradients back, each of so many elements, one behind the other, as they are once all that was asked of the
+    /// device so far has ended; `None` where the host has the newest.
+    ///
+    /// # Errors
+    /// As [`current`](Self::current).
+    fn begin_fetch(&self, stores: &[(usize, usize)]) -> Result<Option<Box<dyn Fetch>>>;
+
     /// Reads back something kept beside the parameters, where this has the newer one.
     ///
     /// # Errors
@@ -66,6 +73,15 @@ pub trait Mirror: Any + Debug + Send {
     /// # Errors
     /// As [`current`](Self::current); the host then has what was last read back.
     fn synchronize(&mut self, registry: &mut Registry) -> Result<()>;
+}
+
+/// What is on its way from a device.
+pub trait Fetch: Debug {
+    /// Waits for it, and hands its bytes over.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the device was lost.
+    fn finish(self: Box<Self>, take: &mut dyn FnMut(&[u8])) -> Result<()>;
 }
 
 /// Masters and versions, gradients and optimizer moments: one entry a layer with parameters.
@@ -81,6 +97,11 @@ pub struct Registry {
     pub(crate) moments: Vec<Vec<Buffer>>,
     /// The stores whose moments are here, where several processes hold them in parts; those of others are empty.
     pub(crate) owned: Option<Vec<bool>>,
+    /// Whether, after a step, the gradients of the others' stores are none, too.
+    pub(crate) splits_gradients: bool,
+    /// The process and the number of processes that the next training is to split its moments by, from the beginning, and
+    /// whether its gradients, too.
+    pub(crate) to_split: Option<(usize, usize, bool)>,
     /// What layers keep beside their parameters: saved, but neither trained nor morphed.
     pub(crate) states: Vec<State>,
     /// Where, among the states, a watched training has its own; after those of all layers.
@@ -186,13 +207,27 @@ impl Registry {
 
     /// Makes room for gradients, where there is none yet.
     pub(crate) fn prepare_gradients(&mut self, element: usize) -> Result<()> {
-        let sizes: Vec<usize> = self.stores.iter().map(|store| store.len() * element).collect();
+        let held = |number: usize| self.owned.is_none() || !self.splits_gradients || self.owns(number);
+        let size =
+            |(number, store): (usize, &WeightStore)| if held(number) { store.len() * element } else { 0 };
+        let sizes: Vec<usize> = self.stores.iter().enumerate().map(size).collect();
         let fits = self.gradients.len() == sizes.len()
             && self.gradients.iter().zip(&sizes).all(|(buffer, size)| buffer.len_bytes() == *size);
         if !fits {
             self.clear_gradients();
             let made = sizes.iter().map(|size| Buffer::zeroed(*size)).collect::<Result<_>>();
             self.gradients = made.map_err(|error| in_context("the gradients of all weights", error))?;
+        }
+        Ok(())
+    }
+
+    /// Makes room for gradients that were let go of.
+    pub(crate) fn complete_gradients(&mut self, element: usize) -> Result<()> {
+        for (gradient, store) in self.gradients.iter_mut().zip(&self.stores) {
+            if gradient.len_bytes() != store.len() * element {
+                *gradient = Buffer::zeroed(store.len() * element)?;
+                self.gradients_zeroed = true;
+            }
         }
         Ok(())
     }
@@ -348,6 +383,20 @@ impl Registry {
     pub(crate) fn fetch_gradients(&mut self) -> Result<()> {
         let Some(mirror) = &mut self.mirror else { return Ok(()) };
         mirror.get_mut().unwrap_or_else(PoisonError::into_inner).fetch_gradients(&mut self.gradients)
+    }
+
+    /// Begins to bring these stores' gradients back to the host, where a device has the newest.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where it was lost.
+    pub(crate) fn begin_fetch(&self, stores: &[usize]) -> Result<Option<Box<dyn Fetch>>> {
+        match &self.mirror {
+            Some(_) => {
+                let stores: Vec<_> = stores.iter().map(|store| (*store, self.stores[*store].len())).collect();
+                self.mirror()?.begin_fetch(&stores)
+            }
+            None => Ok(None),
+        }
     }
 
     /// What layers keep, as the newest of it is.

@@ -4,7 +4,7 @@ use super::frames::MOST_OUTPUT_BYTES;
 use super::landing::{Fate, repeats};
 use super::step::{StepReport, left_out, step_values};
 use super::trainer::Trainer;
-use super::{Examples, Exchange, OnNonFinite, Rows, TrainingConfig};
+use super::{Examples, Exchange, OnNonFinite, Rows, StepRows, TrainingConfig};
 use crate::network::Network;
 use crate::ops::StepValues;
 use crate::program::{Access, FrameStep, Outcomes, Phase};
@@ -132,7 +132,8 @@ impl Epoch {
             return Ok(None);
         }
         trainer.shuffled = self.shuffled;
-        let report = trainer.step_sharded(network, examples, self.next_rows(network), shards, exchange)?;
+        let rows = StepRows::all(examples, self.next_rows(network));
+        let report = trainer.step_sharded(network, &rows, shards, exchange)?;
         count_step(network, &report);
         Ok(Some(report))
     }

@@ -1,9 +1,11 @@
 //! What processes of one training tell each other through, and how they agree that all could do their part.
 
+use super::coding::Format;
 use crate::{Error, Result};
 
-/// What carries bytes between the processes of one training. Every process makes the same calls in the same order.
-pub trait Exchange {
+/// What carries bytes between the processes of one training. Every process makes the same calls in the same order, one
+/// after the other, though not from the same thread.
+pub trait Exchange: Send {
     /// This process's number, from 0.
     fn rank(&self) -> usize;
 
@@ -31,6 +33,16 @@ pub trait Exchange {
     /// Whether each process is to hold a part of the optimizer's moments alone.
     fn splits_moments(&self) -> bool {
         false
+    }
+
+    /// Whether each process is to hold the sums of a part of the gradients alone; where it does, of the moments, too.
+    fn splits_gradients(&self) -> bool {
+        false
+    }
+
+    /// In how few bits gradients are to travel, where not as they are.
+    fn coding(&self) -> Option<Format> {
+        None
     }
 
     /// Tells what any process wishes, the same in all of them. A step that is left out brings nothing.

@@ -1,7 +1,9 @@
 //! Learning: losses, optimizers, schedules, and the trainers that compose them over programs.
 
 mod batch;
+mod buckets;
 mod clip;
+mod coding;
 mod config;
 mod data;
 mod depth_scale;
@@ -15,6 +17,7 @@ mod frames;
 mod landing;
 #[cfg(test)]
 pub(crate) mod landing_tests;
+mod lockstep;
 mod loss;
 mod loss_gradient;
 mod loss_scale;
@@ -34,6 +37,7 @@ mod step_program;
 mod summing;
 mod trainer;
 pub(crate) mod tween;
+mod units;
 pub(crate) mod watch;
 mod weighing;
 
@@ -41,6 +45,7 @@ pub use crate::network::{LayerMeasures, MeasureHistory, Measures, Watch};
 pub use crate::ops::update::Optimizer;
 pub use crate::state::{LossScale, Notes, OptimizerState};
 pub use crate::weights::Initializer;
+pub use coding::Format;
 pub use config::{OnNonFinite, OutputLoss, TrainingConfig};
 pub use data::{Examples, Rows, Targets};
 pub use depth_scale::DepthScale;
@@ -56,6 +61,7 @@ pub use metrics::{Average, Metric, MetricState};
 pub use own_loss::{LossProvider, OwnLoss, OwnLossConfig, expression_loss_and_gradient, provide_losses};
 pub use prepare::check_examples;
 pub use schedule::Schedule;
+pub use sharded::StepRows;
 pub use step::StepReport;
 pub use trainer::{OwnedTargets, Trainer, TrainerOptions};
 pub use tween::{FeedbackConfig, Passage, TargetMode, TweenConfig, TweenState};

@@ -30,7 +30,8 @@ pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resu
         let absorbed = network.absorb_loss(&config.loss.0).is_some();
         feedback::prepare(network, tween, top_layer(network, absorbed))?;
     }
-    if resume && network.registry.owned.is_some() {
+    let to_split = network.registry.to_split.take();
+    if resume && network.registry.owned.is_some() && to_split.is_none() {
         return Err(Error::State(
             "each process holds a part of the optimizer's moments alone, since a training has ended early or layers \
              have changed within it; load its newest state, or train without resume"
@@ -62,6 +63,10 @@ pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resu
         network.came_without_state = false;
     }
     network.passes.newest = None;
+    if let Some((rank, ranks, gradients)) = to_split {
+        network.split_moments(rank, ranks);
+        network.registry.splits_gradients = gradients;
+    }
     network.registry.prepare_gradients(element)?;
     network.registry.prepare_moments(slots, element)?;
     let Some(watch) = config.watched() else { return Ok(()) };

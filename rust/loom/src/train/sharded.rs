@@ -4,93 +4,105 @@
 //! alone, and units are added up in one fixed tree, whoever has computed them. So a training is a matter of the number
 //! of shards, and not of how many processes there are.
 
+use super::buckets::{Bucket, Route, Summed, Sums, buckets, exchange_all};
+use super::coding::Coding;
 use super::exchange::{Exchange, agree};
 use super::landing::Fate;
-use super::metrics::Truth;
+use super::lockstep::meetings;
+use super::prepare::check_examples;
 use super::split;
 use super::states::take_on_states;
 use super::step::{Ended, StepReport, left_out, step_values};
-use super::summing::{Node, Parts, cover, numbers, share, spread, sum_of};
+use super::summing::{cover, halves, numbers, share, spread, sum_of};
 use super::trainer::Trainer;
+use super::units::{Unit, carried_of_all, carried_rows, set_mean_states};
 use super::{Examples, Rows};
 use crate::network::Network;
 use crate::ops::StepValues;
 use crate::precision::in_precision;
 use crate::program::{Access, Phase};
 use crate::simd::{Cpu, Real};
+use crate::state::{Carried, Fetch, State};
 use crate::tensor::Buffer;
 use crate::{Error, Result};
-use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::ops::Range;
 
-/// What a shard has come to, its gradient aside.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Unit<T> {
-    shard: usize,
-    rows: usize,
-    /// The sum of its rows' losses.
-    loss: f64,
-    /// What layers keep after it.
-    states: Vec<T>,
-    /// For metrics: outputs, and targets as indices or numbers.
-    output: Vec<T>,
-    labels: Vec<i32>,
-    targets: Vec<T>,
+/// The rows of a step, as far as this process has them.
+#[derive(Clone, Copy, Debug)]
+pub struct StepRows<'a> {
+    /// What they are rows of.
+    pub examples: &'a Examples<'a>,
+    /// Their numbers there, in the order of the shards.
+    pub rows: &'a [u32],
+    /// How many of them each shard of this process has, where each process has the rows of its own shards alone; where it
+    /// is `None` every process has all rows.
+    pub parts: Option<&'a [usize]>,
 }
 
-fn put_numbers<T: bytemuck::Pod>(bytes: &mut Vec<u8>, numbers: &[T]) {
-    bytes.extend_from_slice(&(numbers.len() as u64).to_le_bytes());
-    bytes.extend_from_slice(bytemuck::cast_slice(numbers));
-}
-
-/// Reads what [`put_numbers`] has written.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8]> {
-        let broken = || Error::State("another process of the training has sent something else".into());
-        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(broken)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn whole(&mut self) -> Result<u64> {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(self.take(8)?);
-        Ok(u64::from_le_bytes(bytes))
-    }
-
-    fn numbers<T: bytemuck::Pod>(&mut self) -> Result<Cow<'a, [T]>> {
-        let count = self.whole()? as usize;
-        let size = count
-            .checked_mul(size_of::<T>())
-            .ok_or_else(|| Error::State("another process of the training has sent something else".into()))?;
-        self.take(size).map(numbers)
+impl<'a> StepRows<'a> {
+    /// All rows of a step.
+    pub fn all(examples: &'a Examples<'a>, rows: &'a [u32]) -> Self {
+        Self { examples, rows, parts: None }
     }
 }
 
-impl<T: Real> Unit<T> {
-    fn put(&self, bytes: &mut Vec<u8>) {
-        for number in [self.shard as u64, self.rows as u64, self.loss.to_bits()] {
-            bytes.extend_from_slice(&number.to_le_bytes());
-        }
-        put_numbers(bytes, &self.states);
-        put_numbers(bytes, &self.output);
-        put_numbers(bytes, &self.labels);
-        put_numbers(bytes, &self.targets);
+/// The rows of a step, cut into shards.
+pub(super) struct Cut<'a> {
+    step: StepRows<'a>,
+    /// Where each shard begins in the step, and where the last one ends.
+    starts: Vec<usize>,
+    /// The place in the step of the first row that is here.
+    first: usize,
+}
+
+impl Cut<'_> {
+    pub(super) fn shards(&self) -> usize {
+        self.starts.len().saturating_sub(1)
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self> {
-        Ok(Self {
-            shard: from.whole()? as usize,
-            rows: from.whole()? as usize,
-            loss: f64::from_bits(from.whole()?),
-            states: from.numbers()?.into_owned(),
-            output: from.numbers()?.into_owned(),
-            labels: from.numbers()?.into_owned(),
-            targets: from.numbers()?.into_owned(),
+    /// How many rows there are in all.
+    fn total(&self) -> usize {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// The places of a shard's rows in the step.
+    pub(super) fn place(&self, shard: usize) -> Range<usize> {
+        self.starts[shard]..self.starts[shard + 1]
+    }
+
+    fn largest(&self) -> usize {
+        (0..self.shards()).map(|shard| self.place(shard).len()).max().unwrap_or(0)
+    }
+
+    fn of(&self, place: Range<usize>) -> Result<&[u32]> {
+        let there = place.start.checked_sub(self.first).zip(place.end.checked_sub(self.first));
+        there.and_then(|(start, end)| self.step.rows.get(start..end)).ok_or_else(|| {
+            let here = self.first..self.first + self.step.rows.len();
+            Error::Index(format!("rows {place:?} of a step are asked for, and rows {here:?} are here"))
         })
     }
+
+    /// Copies the rows at these places into the trainer's run.
+    pub(super) fn fill<T: Real>(&self, trainer: &mut Trainer, place: Range<usize>) -> Result<()> {
+        trainer.fill::<T>(self.step.examples, Rows::At(self.of(place)?)).map(|_| ())
+    }
+}
+
+/// What this process has of a step: sums of its shards' gradients, all but those of the last shard, which is yet to go
+/// backwards; and what the shards have come to.
+struct Own<T> {
+    sums: Sums<T>,
+    last: Option<Last<T>>,
+    units: Vec<Unit<T>>,
+}
+
+/// A shard that has gone forwards.
+struct Last<T> {
+    /// The part of the tree that it completes, and the sums that are added to its gradient, the last one first.
+    node: (usize, usize),
+    lefts: Vec<Vec<T>>,
+    values: StepValues,
 }
 
 impl Trainer {
@@ -99,96 +111,165 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`step`](Self::step), in every process; [`Error::Value`] for more processes than shards, and for what no
-    /// shards are defined of: stateful layers, learning by targets, measures.
+    /// shards are defined of: learning by targets, measures.
     pub fn step_sharded(
         &mut self,
         network: &mut Network,
-        examples: &Examples<'_>,
-        rows: &[u32],
+        rows: &StepRows<'_>,
         shards: usize,
         exchange: &mut dyn Exchange,
     ) -> Result<StepReport> {
-        in_precision!(network.precision(), T =>
-            self.sharded_in::<T>(network, examples, rows, shards, exchange))
+        in_precision!(network.precision(), T => {
+            let outcome = self.sharded_in::<T>(network, rows, shards, exchange);
+            if let Some((whole, _)) = self.whole_carried.take() {
+                network.registry.carried = Some(whole);
+            }
+            outcome
+        })
     }
 
-    fn check_shards(&self, network: &Network, shards: usize, ranks: usize) -> Result<()> {
+    fn check_shards(&self, network: &Network, shards: usize, exchange: &dyn Exchange) -> Result<()> {
         let refused = |what: &str| Err(Error::Value(format!("a training in shards {what}")));
+        let ranks = exchange.ranks();
         if shards < ranks || shards == 0 {
             return refused(&format!("takes at most one process a shard: {ranks} processes for {shards}"));
-        }
-        if network.carries {
-            return refused("cannot have stateful layers, whose sequences go on from batch to batch");
         }
         if self.config.tween.is_some() || self.config.watch.is_some() {
             return refused("is one by backpropagation without measures");
         }
+        if exchange.splits_moments() && !network.device().is_host() {
+            return refused("splits moments between processors; set split_moments=False");
+        }
+        if exchange.splits_gradients() && exchange.coding().is_some() {
+            return refused(
+                "codes gradients that are whole; set split_gradients=False, or exchange=\"float32\"",
+            );
+        }
         Ok(())
+    }
+
+    /// Cuts a step into shards, and makes the program fit them; with what the summed losses of all rows are to be divided by,
+    /// in the order of the shards, so that it is the same number everywhere.
+    fn cut<'a, T: Real>(
+        &mut self,
+        network: &Network,
+        step: &StepRows<'a>,
+        (shards, own): (usize, Range<usize>),
+        exchange: &mut dyn Exchange,
+    ) -> Result<(Cut<'a>, f64)> {
+        let weighing = self.plan.weighing.or(step.examples.weighing());
+        let wanted = |trainer: &Self| super::plan::Plan { weighing, accumulates: true, ..trainer.plan };
+        let Some(parts) = step.parts else {
+            let mut starts: Vec<usize> =
+                (0..shards).map(|shard| share(step.rows.len(), shards, shard).start).collect();
+            starts.push(step.rows.len());
+            let cut = Cut { step: *step, starts, first: 0 };
+            self.fit(network, cut.largest(), wanted(self))?;
+            let divisor = |shard| Ok(self.divisor_of::<T>(step.examples, cut.of(cut.place(shard))?));
+            let total = (0..shards).map(divisor).sum::<Result<f64>>()?;
+            return Ok((cut, total));
+        };
+        // What is wrong with the rows of one process, all have to know.
+        let here = (|| -> Result<Vec<u8>> {
+            check_examples(network, &self.config, step.examples)?;
+            if parts.len() != own.len() || parts.iter().sum::<usize>() != step.rows.len() {
+                return Err(Error::Value(format!("{} shards have {} rows", own.len(), step.rows.len())));
+            }
+            self.fit(network, parts.iter().copied().max().unwrap_or(0), wanted(self))?;
+            let (mut bytes, mut rest) = (Vec::new(), step.rows);
+            for rows in parts {
+                let (shard, others) = rest.split_at_checked(*rows).unwrap_or((rest, &[]));
+                rest = others;
+                bytes.extend_from_slice(&(*rows as u64).to_le_bytes());
+                bytes.extend_from_slice(&self.divisor_of::<T>(step.examples, shard).to_le_bytes());
+            }
+            Ok(bytes)
+        })();
+        let (mut starts, mut total) = (vec![0], 0.0);
+        for told in agree(exchange, here)? {
+            for pair in told.as_chunks::<16>().0 {
+                let (rows, divisor) = pair.split_at(8);
+                let number =
+                    |bytes: &[u8]| bytes.iter().rev().fold(0u64, |all, byte| (all << 8) | u64::from(*byte));
+                starts.push(starts.last().copied().unwrap_or(0) + number(rows) as usize);
+                total += f64::from_bits(number(divisor));
+            }
+        }
+        if starts.len() != shards + 1 {
+            return Err(super::summing::unlike());
+        }
+        let cut = Cut { step: *step, first: starts[own.start], starts };
+        self.fit(network, cut.largest(), wanted(self))?;
+        Ok((cut, total))
     }
 
     fn sharded_in<T: Real>(
         &mut self,
         network: &mut Network,
-        examples: &Examples<'_>,
-        rows: &[u32],
+        step: &StepRows<'_>,
         shards: usize,
         exchange: &mut dyn Exchange,
     ) -> Result<StepReport> {
         let (rank, ranks) = (exchange.rank(), exchange.ranks());
-        self.check_shards(network, shards, ranks)?;
+        self.check_shards(network, shards, exchange)?;
         if exchange.splits_moments() {
-            if !network.device().is_host() {
-                return Err(Error::Value(
-                    "moments are split between processors; set split_moments=False".into(),
-                ));
-            }
             network.split_moments(rank, ranks);
         }
+        network.registry.splits_gradients = exchange.splits_gradients() && network.registry.owned.is_some();
         network.passes.note_training();
         network.keep_back();
         let mut values = step_values(&self.config, network, 0, self.total_steps);
         self.config.check_accumulation()?;
-        let shard = |number: usize| &rows[share(rows.len(), shards, number)];
-        let largest = (0..shards).map(|number| shard(number).len()).max().unwrap_or(0);
-        let weighing = self.plan.weighing.or(examples.weighing());
-        self.fit(network, largest, super::plan::Plan { weighing, accumulates: true, ..self.plan })?;
-        // In the order of the shards, so that it is the same number everywhere.
-        let total: f64 = (0..shards).map(|number| self.divisor_of::<T>(examples, shard(number))).sum();
+        let own = share(shards, ranks, rank);
+        let (cut, total) = self.cut::<T>(network, step, (shards, own.clone()), exchange)?;
         if total == 0.0 {
             return Ok(left_out(network, values.rate));
         }
         values.loss_divisor = total;
-        values.batch_rows = rows.len() as u64;
+        values.batch_rows = cut.total() as u64;
         self.earlier.clear();
-        let commits = self.run.program().commits_states();
-        let before = commits.then(|| network.registry.states_here()).transpose()?;
-        let made = self.own_shards::<T>(
-            network,
-            examples,
-            (rows, share(shards, ranks, rank)),
-            shards,
-            values.clone(),
+        self.of_shards = None;
+        self.take_carried(network, cut.total())?;
+        let before = self.run.program().commits_states();
+        let before = before.then(|| network.registry.states_here()).transpose()?;
+        network.registry.gradients_zeroed = true;
+        let buckets = buckets(self.run.program(), &network.registry);
+        let mut coding = self.coding.take();
+        if let Some(format) = exchange.coding() {
+            let coding = coding.get_or_insert_with(|| Coding::new(format));
+            coding.begin(values.loss_scale);
+        }
+        let block = coding.as_ref().map_or(1, |coding| coding.format().block());
+        let route = Route::new(
+            &buckets,
+            &network.registry,
+            ranks,
+            (shards, network.registry.splits_gradients, block),
         );
+        let meets = !meetings(self.run.program()).is_empty();
+        let together = meets
+            .then(|| {
+                let states = before.as_deref();
+                self.in_lockstep::<T>(network, &cut, own.clone(), &values, states, exchange)
+            })
+            .transpose()?;
+        let by_shard = coding.is_some();
+        let exchanged = exchange_all::<T, _>(exchange, &route, coding.as_mut(), |send| {
+            let states = before.as_deref();
+            let own = match together {
+                Some(made) => summed_of::<T>(made, &buckets, &own, shards, by_shard)?,
+                None => {
+                    self.own_shards::<T>(network, &cut, own.clone(), &values, states, (&buckets, by_shard))?
+                }
+            };
+            self.send::<T>(network, &buckets, own, states, send)
+        });
+        self.coding = coding;
         if let Some(before) = &before {
             network.registry.set_states(before.clone());
         }
-        let (mine, told) = match made {
-            Ok((mine, units)) => {
-                let mut bytes = Vec::new();
-                bytes.extend_from_slice(&(units.len() as u64).to_le_bytes());
-                units.iter().for_each(|unit| unit.put(&mut bytes));
-                (mine, Ok(bytes))
-            }
-            Err(error) => (Vec::new(), Err(error)),
-        };
-        let mut units: Vec<Unit<T>> = Vec::with_capacity(shards);
-        for told in agree(exchange, told)? {
-            let mut from = Reader(&told);
-            for _ in 0..from.whole()? {
-                units.push(Unit::read(&mut from)?);
-            }
-        }
-        units.sort_by_key(|unit| unit.shard);
+        let (summed, units) = exchanged?;
+        let units = Unit::<T>::of_all(&agree(exchange, units.map(|units| Unit::told(&units)))?)?;
         let loss: f64 = units.iter().map(|unit| unit.loss).sum();
         let mut report = StepReport {
             loss: loss / total,
@@ -198,8 +279,9 @@ impl Trainer {
             ..StepReport::default()
         };
         let fate = if loss.is_finite() {
-            self.count_units(&units);
-            self.sum_gradients(network, exchange, shards, mine)?;
+            self.count_units(&units)?;
+            take_sums::<T>(network, &buckets, &summed)?;
+            drop(summed);
             self.land_sum::<T>(network, &values, &mut report, exchange)?
         } else {
             Fate::NonFinite
@@ -209,161 +291,242 @@ impl Trainer {
             (_, Some(before)) => network.registry.set_states(before),
             (_, None) => {}
         }
+        if let (Fate::Landed, Some((mut whole, _))) = (&fate, self.whole_carried.take()) {
+            let contents = carried_of_all(&whole, &units)?;
+            whole.restore(contents);
+            network.registry.carried = Some(whole);
+        }
         self.finish(network, &values, Ended { report, fate, measures: None })
     }
 
+    /// Lays aside what layers carry of all rows of a step, while its shards go through the network.
+    fn take_carried(&mut self, network: &mut Network, rows: usize) -> Result<()> {
+        self.whole_carried = None;
+        if !network.carries || self.plan.apart {
+            return Ok(());
+        }
+        self.prepare_carried(network, [rows].into_iter())?;
+        if let Some(whole) = network.registry.carried.take() {
+            match whole.contents() {
+                Ok(contents) => self.whole_carried = Some((whole, contents)),
+                Err(error) => {
+                    network.registry.carried = Some(whole);
+                    return Err(error);
+                }
+            }
+        }
+        // A process without rows has room for it all the same.
+        self.run.rows = self.run.rows.max(1);
+        if self.whole_carried.is_some() {
+            let own = Carried::new(
+                network.carried_in_training(),
+                self.run.rows,
+                network.precision(),
+                network.device().accelerator().as_ref(),
+            )?;
+            network.registry.carried = Some(own);
+        }
+        Ok(())
+    }
+
+    /// What layers carry of a shard, where they carry anything.
+    pub(super) fn shard_carries<T: Real>(
+        &self,
+        network: &Network,
+        place: Range<usize>,
+    ) -> Result<Option<Carried>> {
+        let Some((whole, contents)) = &self.whole_carried else { return Ok(None) };
+        let mut own = Carried::new(
+            network.carried_in_training(),
+            place.len(),
+            network.precision(),
+            network.device().accelerator().as_ref(),
+        )?;
+        own.restore(carried_rows::<T>(whole, contents, place)?);
+        Ok(Some(own))
+    }
+
+    /// Notes what layers keep and carry once a shard has gone through them.
+    pub(super) fn note_kept<T: Real>(&self, network: &mut Network, unit: &mut Unit<T>) -> Result<()> {
+        if !self.run.program().commits_states() {
+            return Ok(());
+        }
+        let states = network.registry.states_here()?;
+        unit.states = states.iter().flat_map(|state| state.content.as_slice::<T>()).copied().collect();
+        if let (Some(_), Some(own)) = (&self.whole_carried, &network.registry.carried) {
+            let contents = own.contents()?;
+            unit.carried = contents.iter().flat_map(|content| content.as_slice::<T>()).copied().collect();
+        }
+        Ok(())
+    }
+
     /// Computes the shards of this range: their gradients, added up as far as they can be, and what else they have come
-    /// to. Where they have no rows, another is computed all the same, which nobody counts.
-    #[expect(clippy::type_complexity, reason = "two lists, each of which is taken apart at once")]
+    /// to; the last of them goes forwards alone. Where they have no rows, another is computed all the same, which nobody
+    /// counts.
     fn own_shards<T: Real>(
         &mut self,
         network: &mut Network,
-        examples: &Examples<'_>,
-        (rows, own): (&[u32], Range<usize>),
-        shards: usize,
-        mut values: StepValues,
-    ) -> Result<(Vec<(Node, Vec<T>)>, Vec<Unit<T>>)> {
+        cut: &Cut<'_>,
+        own: Range<usize>,
+        values: &StepValues,
+        states: Option<&[State]>,
+        (buckets, by_shard): (&[Bucket], bool),
+    ) -> Result<Own<T>> {
         let cpu = Cpu::global()?;
-        let place = |shard: usize| share(rows.len(), shards, shard);
-        let idle = own.clone().all(|shard| place(shard).is_empty());
-        let before = self.run.program().commits_states().then(|| network.registry.states.clone());
-        let (mut units, mut mine) = (Vec::new(), Vec::new());
+        let shards = cut.shards();
+        let place = |shard: usize| cut.place(shard);
+        let mut found = Own { sums: Vec::new(), last: None, units: Vec::new() };
+        if own.clone().all(|shard| place(shard).is_empty()) {
+            let other = (0..shards).find(|shard| !place(*shard).is_empty());
+            if let Some(other) = other.filter(|_| cut.step.parts.is_none()) {
+                self.forward::<T>(network, cut, (other, place(other)), values)?;
+                self.backward(network, buckets, values)?;
+            }
+            return Ok(found);
+        }
+        let units = &mut found.units;
         let mut compute = |shard: usize| {
-            let place = place(shard);
-            if place.is_empty() {
+            if place(shard).is_empty() {
                 return Ok(None);
             }
-            values.row_offset = place.start as u64;
-            units.push(self.unit::<T>(network, examples, (shard, &rows[place]), &values)?);
-            network.registry.fetch_gradients()?;
-            let count = network.registry.gradients.iter().map(|part| part.as_slice::<T>().len()).sum();
-            let mut gradient = Vec::with_capacity(count);
-            network
-                .registry
-                .gradients
-                .iter()
-                .for_each(|part| gradient.extend_from_slice(part.as_slice::<T>()));
-            if let Some(before) = &before {
-                network.registry.set_states(before.clone());
-            }
-            Ok(Some(gradient))
+            let (mut unit, values) = self.forward::<T>(network, cut, (shard, place(shard)), values)?;
+            self.backward(network, buckets, &values)?;
+            self.keep(network, &mut unit, &values, states)?;
+            units.push(unit);
+            gradient_of::<T>(network, buckets).map(Some)
         };
-        if idle {
-            (0..shards).find_map(|shard| compute(shard).transpose()).transpose()?;
-            return Ok((mine, Vec::new()));
+        let mut nodes = match by_shard {
+            true => own.clone().map(|shard| (shard, 1)).collect(),
+            false => cover((0, shards), &own),
+        };
+        let open = nodes.pop().filter(|_| !place(own.end - 1).is_empty());
+        for node in nodes {
+            found.sums.extend(sum_of(cpu, node, &mut compute)?.map(|sum| (node, sum)));
         }
-        for node in cover((0, shards), &own) {
-            mine.extend(sum_of(cpu, node, &mut compute)?.map(|sum| (node, sum)));
+        let Some(node) = open else {
+            // The last shards have no rows.
+            if let Some(node) = cover((0, shards), &own).pop().filter(|_| !by_shard) {
+                found.sums.extend(sum_of(cpu, node, &mut compute)?.map(|sum| (node, sum)));
+            }
+            return Ok(found);
+        };
+        let (mut left, mut lefts) = (node, Vec::new());
+        while left.1 > 1 {
+            let [first, second] = halves(left);
+            lefts.extend(sum_of(cpu, first, &mut compute)?);
+            left = second;
         }
-        Ok((mine, units))
+        let shard = own.end - 1;
+        let (unit, values) = self.forward::<T>(network, cut, (shard, place(shard)), values)?;
+        found.units.push(unit);
+        lefts.reverse();
+        found.last = Some(Last { node, lefts, values });
+        Ok(found)
     }
 
-    /// Computes a shard; its gradient is then the network's.
-    fn unit<T: Real>(
+    /// Takes a shard through the network.
+    fn forward<T: Real>(
         &mut self,
         network: &mut Network,
-        examples: &Examples<'_>,
-        (shard, rows): (usize, &[u32]),
+        cut: &Cut<'_>,
+        (shard, place): (usize, Range<usize>),
         values: &StepValues,
-    ) -> Result<Unit<T>> {
+    ) -> Result<(Unit<T>, StepValues)> {
         network.registry.gradients_zeroed = true;
-        self.fill::<T>(examples, Rows::At(rows))?;
-        let run = |trainer: &mut Self, network: &mut Network, phases| {
-            trainer.run.execute(Access::Exclusive(&mut network.registry), phases, values)
-        };
-        run(self, network, Phase::Forward..=Phase::Loss)?;
-        self.fetch_watched()?;
-        let mut unit = Unit { shard, rows: rows.len(), loss: self.summed_loss::<T>(), ..Unit::default() };
-        run(self, network, Phase::Backward..=Phase::Exchange)?;
+        let values = StepValues { row_offset: place.start as u64, ..values.clone() };
+        if let Some(carried) = self.shard_carries::<T>(network, place.clone())? {
+            network.registry.carried = Some(carried);
+        }
+        cut.fill::<T>(self, place)?;
+        self.run.execute(Access::Exclusive(&mut network.registry), Phase::Forward..=Phase::Loss, &values)?;
+        Ok((self.forward_unit::<T>(shard)?, values))
+    }
+
+    /// Takes a shard back through it, in the same parts on a device whether it is the last one or not: kernels may go by
+    /// what is computed together.
+    fn backward(&mut self, network: &mut Network, buckets: &[Bucket], values: &StepValues) -> Result<()> {
+        for bucket in buckets {
+            self.backward_part(network, bucket, values)?;
+        }
+        Ok(())
+    }
+
+    fn backward_part(&mut self, network: &mut Network, bucket: &Bucket, values: &StepValues) -> Result<()> {
+        if network.registry.splits_gradients {
+            split::make_room(&mut network.registry, self.run.program(), &bucket.steps)?;
+        }
+        let access = Access::Exclusive(&mut network.registry);
+        self.run.execute_part(access, Phase::Backward..=Phase::Exchange, values, bucket.steps.clone())
+    }
+
+    /// Has layers take on what a shard has made of what they keep and carry, notes it, and goes back to what was before.
+    fn keep<T: Real>(
+        &mut self,
+        network: &mut Network,
+        unit: &mut Unit<T>,
+        values: &StepValues,
+        states: Option<&[State]>,
+    ) -> Result<()> {
         if let Some(fault) = take_on_states(network, &mut self.run, values)? {
             return Err(fault.error(values.step));
         }
-        if self.run.program().commits_states() {
-            let states = network.registry.states.iter().flat_map(|state| state.content.as_slice::<T>());
-            unit.states = states.copied().collect();
+        self.note_kept(network, unit)?;
+        if let Some(states) = states {
+            network.registry.set_states(states.to_vec());
         }
-        if self.metrics.is_empty() {
-            return Ok(unit);
-        }
-        let ports = self.run.program().ports();
-        let (Some(output), Some(target)) = (ports.output, ports.target) else { return Ok(unit) };
-        let truth = match self.plan.class_targets {
-            true => Truth::Classes(self.run.read_indices(target)),
-            false => Truth::Real(self.run.read::<T>(target)),
-        };
-        let real = self.real_steps::<T>();
-        let (output, truth) = match &real {
-            Some(real) => (&real.output[..], real.truth()),
-            None => (self.run.read::<T>(output), truth),
-        };
-        unit.output = output.to_vec();
-        match truth {
-            Truth::Classes(labels) => unit.labels = labels.to_vec(),
-            Truth::Real(targets) => unit.targets = targets.to_vec(),
-        }
-        Ok(unit)
+        Ok(())
     }
 
-    /// Adds all shards to the metrics, in their order.
-    fn count_units<T: Real>(&mut self, units: &[Unit<T>]) {
-        for unit in units {
-            let truth = match self.plan.class_targets {
-                true => Truth::Classes(&unit.labels),
-                false => Truth::Real(&unit.targets),
-            };
-            for metric in &mut self.metrics {
-                metric.update(&unit.output, truth, self.class_axis);
-            }
-        }
-    }
-
-    /// Makes the network's gradient the sum of all shards': each process adds up a slice of it, and hands that to all.
-    fn sum_gradients<T: Real>(
+    /// Hands over the gradients of all buckets, those of the last shard while it goes backwards.
+    fn send<T: Real>(
         &mut self,
         network: &mut Network,
-        exchange: &mut dyn Exchange,
-        shards: usize,
-        mine: Vec<(Node, Vec<T>)>,
-    ) -> Result<()> {
-        let cpu = Cpu::global()?;
-        let (rank, ranks) = (exchange.rank(), exchange.ranks());
-        let count: usize = network.registry.gradients.iter().map(|part| part.as_slice::<T>().len()).sum();
-        let for_rank = |rank: usize| {
-            let place = share(count, ranks, rank);
-            let mut bytes = Vec::with_capacity(8 + mine.len() * (24 + place.len() * size_of::<T>()));
-            bytes.extend_from_slice(&(mine.len() as u64).to_le_bytes());
-            for ((first, count), sum) in &mine {
-                for number in [*first as u64, *count as u64] {
-                    bytes.extend_from_slice(&number.to_le_bytes());
-                }
-                put_numbers(&mut bytes, &sum[place.clone()]);
-            }
-            bytes
+        buckets: &[Bucket],
+        own: Own<T>,
+        states: Option<&[State]>,
+        send: &mut dyn FnMut(Sums<T>),
+    ) -> Result<Vec<Unit<T>>> {
+        let Own { sums, last, mut units } = own;
+        let whole = |bucket: &Bucket| -> Sums<T> {
+            sums.iter().map(|(node, sum)| (*node, sum[bucket.place.clone()].to_vec())).collect()
         };
-        let parts: Vec<Vec<u8>> = (0..ranks).map(for_rank).collect();
-        drop(mine);
-        let came = exchange.to_each(parts)?;
-        let add_up = || {
-            let mut held = Parts::default();
-            for part in &came {
-                let mut from = Reader(part);
-                for _ in 0..from.whole()? {
-                    let node = (from.whole()? as usize, from.whole()? as usize);
-                    held.0.push((node, from.numbers()?));
-                }
+        // A device makes all of them without a pause, and each comes back while it makes the next.
+        let mut coming: VecDeque<Option<Box<dyn Fetch>>> = VecDeque::new();
+        if let Some(last) = last.as_ref().filter(|_| self.run.is_remote()) {
+            for bucket in buckets {
+                self.backward_part(network, bucket, &last.values)?;
+                coming.push_back(network.registry.begin_fetch(&bucket.stores)?);
             }
-            let mut slice = vec![T::ZERO; share(count, ranks, rank).len()];
-            held.sum(cpu, shards, &mut slice)?;
-            // With room for what is told beside it.
-            let mut bytes = Vec::with_capacity(slice.len() * size_of::<T>() + 2);
-            bytes.extend_from_slice(bytemuck::cast_slice(&slice));
-            Ok(bytes)
-        };
-        let told = add_up();
-        drop(came);
-        spread::<T>(&agree(exchange, told)?, &mut network.registry.gradients)?;
-        network.registry.forget_device_gradients();
-        Ok(())
+        }
+        for bucket in buckets {
+            let mut parts = whole(bucket);
+            if let Some(last) = &last {
+                let mut gradient = match coming.pop_front() {
+                    Some(Some(fetch)) => {
+                        let mut gradient: Vec<T> = Vec::new();
+                        fetch.finish(&mut |bytes| gradient = numbers(bytes).into_owned())?;
+                        gradient
+                    }
+                    Some(None) => bucket_gradient::<T>(network, bucket),
+                    None => {
+                        self.backward_part(network, bucket, &last.values)?;
+                        bucket_gradient::<T>(network, bucket)
+                    }
+                };
+                for left in &last.lefts {
+                    for (sum, left) in gradient.iter_mut().zip(&left[bucket.place.clone()]) {
+                        *sum = *left + *sum;
+                    }
+                }
+                parts.push((last.node, gradient));
+                split::let_go(&mut network.registry, &bucket.stores);
+            }
+            send(parts);
+        }
+        if let (Some(last), Some(unit)) = (&last, units.last_mut()) {
+            self.keep(network, unit, &last.values, states)?;
+        }
+        Ok(units)
     }
 
     /// What a single process does once its gradient is whole.
@@ -376,8 +539,13 @@ impl Trainer {
     ) -> Result<Fate> {
         network.registry.gradients_zeroed = false;
         let values = StepValues { gradients_zeroed: false, ..values.clone() };
-        let access = Access::Exclusive(&mut network.registry);
-        self.run.execute(access, Phase::Verdict..=Phase::Verdict, &values)?;
+        match network.registry.splits_gradients {
+            true => split::judge::<T>(network, &mut self.run, &values, exchange)?,
+            false => {
+                let access = Access::Exclusive(&mut network.registry);
+                self.run.execute(access, Phase::Verdict..=Phase::Verdict, &values)?;
+            }
+        }
         if let Some(port) = self.run.program().ports().gradient_norm {
             self.run.fetch(&[port])?;
             let norm = self.run.read::<T>(port)[0].to_f64();
@@ -393,23 +561,68 @@ impl Trainer {
     }
 }
 
-/// Has layers keep the mean of what they would after each shard.
-fn set_mean_states<T: Real>(network: &mut Network, units: &[Unit<T>]) -> Result<()> {
-    let cpu = Cpu::global()?;
-    let count: usize = network.registry.states.iter().map(|state| state.content.as_slice::<T>().len()).sum();
-    // Shards without rows keep nothing, so that the tree is over those that are there.
-    let held = units.iter().enumerate().map(|(at, unit)| ((at, 1), Cow::Borrowed(&unit.states[..])));
-    let mut mean = vec![T::ZERO; count];
-    Parts(held.collect()).sum(cpu, units.len(), &mut mean)?;
-    let factor = T::from_f64(1.0 / units.len() as f64);
-    let mut rest = &mean[..];
-    let mut states = network.registry.states.clone();
-    for state in &mut states {
-        let (own, left) = rest.split_at(state.content.as_slice::<T>().len());
-        let scaled: Vec<T> = own.iter().map(|sum| *sum * factor).collect();
-        state.content = Buffer::from_slice(&scaled)?;
-        rest = left;
+/// What a bucket's stores have as gradients, one behind the other.
+fn bucket_gradient<T: Real>(network: &Network, bucket: &Bucket) -> Vec<T> {
+    let mut gradient = Vec::with_capacity(bucket.place.len());
+    for store in &bucket.stores {
+        gradient.extend_from_slice(network.registry.gradients[*store].as_slice::<T>());
     }
-    network.registry.set_states(states);
+    gradient
+}
+
+/// The whole gradient, in the order of the buckets.
+fn gradient_of<T: Real>(network: &mut Network, buckets: &[Bucket]) -> Result<Vec<T>> {
+    network.registry.fetch_gradients()?;
+    Ok(flat::<T>(&network.registry.gradients, buckets))
+}
+
+fn flat<T: Real>(gradients: &[Buffer], buckets: &[Bucket]) -> Vec<T> {
+    let count = buckets.last().map_or(0, |bucket| bucket.place.end);
+    let mut gradient = Vec::with_capacity(count);
+    let stores = buckets.iter().flat_map(|bucket| &bucket.stores);
+    stores.for_each(|store| gradient.extend_from_slice(gradients[*store].as_slice::<T>()));
+    gradient
+}
+
+/// Adds up what shards have come to that have gone through the network together.
+fn summed_of<T: Real>(
+    made: Result<super::lockstep::Made<T>>,
+    buckets: &[Bucket],
+    own: &Range<usize>,
+    shards: usize,
+    by_shard: bool,
+) -> Result<Own<T>> {
+    let (gradients, units) = made?;
+    let cpu = Cpu::global()?;
+    let mut taken = |shard: usize| {
+        Ok(gradients.iter().find(|(other, _)| *other == shard).map(|(_, held)| flat::<T>(held, buckets)))
+    };
+    let nodes: Vec<_> = match by_shard {
+        true => own.clone().map(|shard| (shard, 1)).collect(),
+        false => cover((0, shards), own),
+    };
+    let mut sums = Vec::new();
+    for node in nodes {
+        sums.extend(sum_of(cpu, node, &mut taken)?.map(|sum| (node, sum)));
+    }
+    Ok(Own { sums, last: None, units })
+}
+
+/// Makes the network's gradient what the buckets have come to.
+fn take_sums<T: Real>(network: &mut Network, buckets: &[Bucket], summed: &[Summed]) -> Result<()> {
+    let registry = &mut network.registry;
+    for (bucket, slices) in buckets.iter().zip(summed) {
+        let splits = registry.splits_gradients;
+        let stores: Vec<usize> =
+            bucket.stores.iter().copied().filter(|store| !splits || registry.owns(*store)).collect();
+        let mut held: Vec<Buffer> =
+            stores.iter().map(|store| std::mem::take(&mut registry.gradients[*store])).collect();
+        let outcome = spread::<T>(slices, &mut held);
+        for (store, buffer) in stores.into_iter().zip(held) {
+            registry.gradients[store] = buffer;
+        }
+        outcome?;
+    }
+    registry.forget_device_gradients();
     Ok(())
 }

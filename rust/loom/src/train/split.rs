@@ -1,4 +1,4 @@
-//! Optimizer moments that processes hold in parts: stage 1 of ZeRO (Rajbhandari and others, 2020).
+//! Optimizer moments, and gradients, that processes hold in parts: stages 1 and 2 of ZeRO (Rajbhandari and others, 2020).
 //!
 //! Each store of weights has one process that holds its moments and updates its masters, which it then hands to the
 //! others. An update goes by what is of its store alone, so that the bits are those of a process that has everything.
@@ -8,16 +8,22 @@ use super::fault::{Fault, describe_store};
 use super::landing::{self, Before, Fate};
 use super::states::take_on_states;
 use super::summing::unlike;
+use super::units::{Reader, put_numbers};
 use crate::network::Network;
-use crate::ops::StepValues;
+use crate::ops::{Op, SquaredSum, StepValues};
 use crate::precision::in_precision;
-use crate::program::{Access, Phase, Run};
+use crate::program::{Access, Phase, Place, Program, Run, Value};
+use crate::simd::{Cpu, Real};
 use crate::state::Registry;
 use crate::tensor::Buffer;
 use crate::{Error, Result};
+use std::ops::Range;
+
+/// Bytes of weights from which on they travel, so that little more than that is held twice.
+const PIECE_BYTES: usize = 16 << 20;
 
 /// The process that each store belongs to: the largest stores first, each to whoever has least.
-fn owners(registry: &Registry, ranks: usize) -> Vec<usize> {
+pub(super) fn owners(registry: &Registry, ranks: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..registry.stores.len()).collect();
     order.sort_by_key(|store| std::cmp::Reverse(registry.stores[*store].len()));
     let (mut held, mut owners) = (vec![0; ranks], vec![0; order.len()]);
@@ -40,6 +46,12 @@ impl Network {
             moments.iter_mut().for_each(|moment| *moment = Buffer::default());
         }
         self.registry.owned = Some(owned);
+    }
+
+    /// Has the next training hold this process's moments alone from its first step on, and its gradients where `gradients`
+    /// says so: there need never be room for all.
+    pub fn split_at_once(&mut self, rank: usize, ranks: usize, gradients: bool) {
+        self.registry.to_split = Some((rank, ranks, gradients)).filter(|_| ranks > 1);
     }
 
     /// Brings all moments together again, in every process or in the first alone; nothing where they were not split.
@@ -78,9 +90,90 @@ impl Network {
             }
         }
         self.registry.owned = None;
+        self.registry.splits_gradients = false;
         self.registry.reach.clear();
-        Ok(())
+        self.registry.complete_gradients(element)
     }
+}
+
+/// Makes room for the gradients that these steps write, where it was let go of.
+pub(super) fn make_room(registry: &mut Registry, program: &Program, steps: &Range<usize>) -> Result<()> {
+    let element = program.precision().size();
+    for step in program.steps().get(steps.clone()).unwrap_or_default() {
+        for value in &step.writes {
+            if let Place::Gradient(parameter) = program.value(program.owner(*value)).place {
+                let size = registry.stores[parameter.store].len() * element;
+                let gradient = &mut registry.gradients[parameter.store];
+                if gradient.len_bytes() != size {
+                    *gradient = Buffer::zeroed(size)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lets go of gradients that have been handed to those who update by them.
+pub(super) fn let_go(registry: &mut Registry, stores: &[usize]) {
+    for store in stores {
+        if registry.splits_gradients && !registry.owns(*store) {
+            registry.gradients[*store] = Buffer::default();
+        }
+    }
+}
+
+/// The verdict over gradients that processes hold in parts: each looks at its own, and what is of all is put together in
+/// the order in which a process that has everything would.
+pub(super) fn judge<T: Real>(
+    network: &mut Network,
+    run: &mut Run,
+    values: &StepValues,
+    exchange: &mut dyn Exchange,
+) -> Result<()> {
+    let program = run.program().clone();
+    let cpu = Cpu::global()?;
+    let sums: Vec<(usize, usize, Value)> = program
+        .steps()
+        .iter()
+        .enumerate()
+        .filter(|(_, step)| step.phase == Phase::Verdict && matches!(step.op, Op::SquaredSum(_)))
+        .filter_map(|(number, step)| {
+            let store =
+                step.reads.iter().find_map(|value| match program.value(program.owner(*value)).place {
+                    Place::Gradient(parameter) => Some(parameter.store),
+                    _ => None,
+                });
+            Some((number, store?, *step.writes.first()?))
+        })
+        .collect();
+    let all = program.steps().len();
+    let verdict = |network: &mut Network, run: &mut Run, part: Range<usize>| {
+        let access = Access::Exclusive(&mut network.registry);
+        run.execute_part(access, Phase::Verdict..=Phase::Verdict, values, part)
+    };
+    let (Some(first), Some(last)) = (sums.first(), sums.last()) else {
+        return verdict(network, run, 0..all);
+    };
+    let outcome = verdict(network, run, 0..first.0);
+    let told = outcome.map(|()| {
+        let mut bytes = Vec::new();
+        for (_, store, _) in sums.iter().filter(|(_, store, _)| network.registry.owns(*store)) {
+            let chunks = SquaredSum::chunks(cpu, network.registry.gradients[*store].as_slice::<T>());
+            put_numbers(&mut bytes, &chunks);
+        }
+        bytes
+    });
+    let came = agree(exchange, told)?;
+    let owners = owners(&network.registry, exchange.ranks());
+    let mut from: Vec<Reader<'_>> = came.iter().map(|bytes| Reader(bytes)).collect();
+    let mut total: Option<T> = None;
+    for (_, store, _) in &sums {
+        total = Some(SquaredSum::join(total, &from[owners[*store]].numbers::<T>()?));
+    }
+    if let Some(total) = total {
+        run.write::<T>(last.2)[0] = total;
+    }
+    verdict(network, run, last.0 + 1..all)
 }
 
 /// What [`landing::land`] does where each process updates what is its own.
@@ -150,23 +243,24 @@ fn update_and_share(
             return Ok(Some(Fault { layer, what: String::from_utf8_lossy(what).into_owned() }));
         }
     }
-    let owned = |store: &&usize| network.registry.owns(**store);
-    let mut bytes = Vec::new();
-    for store in stores.iter().filter(owned) {
-        bytes.extend_from_slice(network.registry.stores[*store].float_bytes(None)?);
-    }
-    let came = exchange.to_all(bytes)?;
     let owners = owners(&network.registry, exchange.ranks());
-    let mut rests: Vec<&[u8]> = came.iter().map(Vec::as_slice).collect();
-    for store in stores {
-        let owner = owners[store];
-        let count = network.registry.stores[store].float_bytes(None)?.len();
-        let (bytes, rest) = rests[owner].split_at_checked(count).ok_or_else(unlike)?;
-        if !network.registry.owns(store) {
-            let master = network.registry.stores[store].master_buffer_mut()?;
-            master.bytes_mut().copy_from_slice(bytes);
+    for stores in pieces(&network.registry, &stores) {
+        let mut bytes = Vec::new();
+        for store in stores.iter().filter(|store| network.registry.owns(**store)) {
+            bytes.extend_from_slice(network.registry.stores[*store].float_bytes(None)?);
         }
-        rests[owner] = rest;
+        let came = exchange.to_all(bytes)?;
+        let mut rests: Vec<&[u8]> = came.iter().map(Vec::as_slice).collect();
+        for &store in stores {
+            let owner = owners[store];
+            let count = network.registry.stores[store].float_bytes(None)?.len();
+            let (bytes, rest) = rests[owner].split_at_checked(count).ok_or_else(unlike)?;
+            if !network.registry.owns(store) {
+                let master = network.registry.stores[store].master_buffer_mut()?;
+                master.bytes_mut().copy_from_slice(bytes);
+            }
+            rests[owner] = rest;
+        }
     }
     let access = Access::Exclusive(&mut network.registry);
     match run.execute(access, Phase::Commit..=Phase::Commit, values) {
@@ -177,4 +271,20 @@ fn update_and_share(
         }
         outcome => outcome.map(|()| None),
     }
+}
+
+/// Stores in pieces that travel together: several small ones, or a large one.
+fn pieces<'a>(registry: &Registry, stores: &'a [usize]) -> Vec<&'a [usize]> {
+    let (mut found, mut rest) = (Vec::new(), stores);
+    while !rest.is_empty() {
+        let (mut count, mut bytes) = (0, 0);
+        while count < rest.len() && (count == 0 || bytes < PIECE_BYTES) {
+            bytes += registry.stores[rest[count]].len() * size_of::<f32>();
+            count += 1;
+        }
+        let (piece, others) = rest.split_at(count);
+        found.push(piece);
+        rest = others;
+    }
+    found
 }

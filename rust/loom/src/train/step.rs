@@ -122,6 +122,7 @@ impl Trainer {
         values.batch_rows = batches.iter().map(|(_, rows)| rows.len() as u64).sum();
         self.prepare_carried(network, batches.iter().map(|(_, rows)| rows.len()))?;
         self.earlier.clear();
+        self.of_shards = None;
         let as_frame =
             batches.len() == 1 && self.run.engine().frames().is_some() && !repeats(self.run.program());
         let ended = match as_frame {

@@ -17,7 +17,7 @@ pub(super) fn share(count: usize, parts: usize, index: usize) -> Range<usize> {
 /// A part of the tree: its first shard, and how many there are.
 pub(super) type Node = (usize, usize);
 
-fn halves((first, count): Node) -> [Node; 2] {
+pub(super) fn halves((first, count): Node) -> [Node; 2] {
     [(first, count / 2), (first + count / 2, count - count / 2)]
 }
 

@@ -1,5 +1,6 @@
 //! A trainer: a network's training program, compiled for the batches at hand.
 
+use super::coding::Coding;
 use super::frames::Frames;
 use super::metrics::{ClassAxis, MetricState};
 use super::plan::{Plan, Turn};
@@ -11,7 +12,8 @@ use crate::ops::Loss;
 use crate::precision::in_precision;
 use crate::program::{Run, Value};
 use crate::simd::Real;
-use crate::tensor::Tensor;
+use crate::state::Carried;
+use crate::tensor::{Buffer, Tensor};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -73,6 +75,14 @@ pub struct Trainer {
     pub(super) shuffled: bool,
     /// Outputs and targets of the newest step's batches but the last.
     pub(super) earlier: Vec<(Tensor, OwnedTargets)>,
+    /// Those of all shards of the newest step, where it was cut into shards and somebody looks.
+    pub(super) of_shards: Option<Vec<(Tensor, OwnedTargets)>>,
+    /// Runs of the same program, for shards that go through the network together.
+    pub(super) beside: Vec<Run>,
+    /// What layers carry of all rows, while shards of them go through the network.
+    pub(super) whole_carried: Option<(Carried, Vec<Buffer>)>,
+    /// What rounding has taken away from gradients that travel in few bits.
+    pub(super) coding: Option<Coding>,
     pub(super) class_axis: ClassAxis,
     pub(super) frames: Frames,
     /// When the weights are next copied from a device, so that not all is lost with it.
@@ -148,6 +158,10 @@ impl Trainer {
             keep_outputs: false,
             shuffled: false,
             earlier: Vec::new(),
+            of_shards: None,
+            beside: Vec::new(),
+            whole_carried: None,
+            coding: None,
             class_axis,
             frames: Frames::default(),
             next_copy: Instant::now() + LEAST_PAUSE,
@@ -186,6 +200,9 @@ impl Trainer {
     /// # Errors
     /// [`Error::State`] before any step.
     pub fn newest(&mut self) -> Result<Vec<(Tensor, OwnedTargets)>> {
+        if let Some(shown) = &self.of_shards {
+            return Ok(shown.clone());
+        }
         let ports = self.run.program().ports();
         let shown: Vec<Value> = ports.output.into_iter().chain(ports.target).collect();
         self.run.fetch(&shown)?;

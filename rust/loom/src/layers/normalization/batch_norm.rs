@@ -7,8 +7,9 @@ use crate::layers::one_input::{Backward, OneInput, one_input};
 use crate::layers::settings::{kind_and_config, settings};
 use crate::layers::{Context, Forward, Layer, ParameterSpec, Sample, shape_error, single};
 use crate::ops::normalize::Statistics;
+use crate::ops::whole_batch::Shared;
 use crate::ops::{
-    BiasGradient, ChannelMoments, ChannelNormalize, Direction, GainGradient, RunningAverage, Sum,
+    BiasGradient, ChannelMoments, ChannelNormalize, Direction, GainGradient, RunningAverage, Sum, WholeBatch,
 };
 use crate::program::{Builder, Value};
 use crate::state::StateSpec;
@@ -34,6 +35,8 @@ settings! {
         gain: bool = true,
         /// Whether a trained bias is added to every channel.
         bias: bool = true,
+        /// Whether a step that is cut into shards has the statistics of all of them, and not each its own.
+        synchronized: bool = false,
     }
 }
 
@@ -52,6 +55,7 @@ impl Configured for BatchNorm {
             Sample::new(Self { bias: false, momentum: 0.5, ..default() }, [4, 7]),
             Sample::new(Self { gain: false, epsilon: 1e-3, ..default() }, [3, 5, 3]),
             Sample::new(Self { gain: false, bias: false, ..default() }, [2, 2, 3, 2]),
+            Sample::new(Self { synchronized: true, epsilon: 1e-2, ..default() }, [3, 4]),
         ]
     }
 }
@@ -101,13 +105,23 @@ impl OneInput for BatchNorm {
         let (channels, inner) = extents(&shape);
         let (running_mean, running_variance) = (cx.state(b, "running_mean")?, cx.state(b, "running_var")?);
         let (mean, variance) = if cx.training {
-            let moments = ChannelMoments { channels, inner };
-            let results = [("mean", Shape::from(channels)), ("variance", Shape::from(channels))];
+            let moments = ChannelMoments { channels, inner, part: self.synchronized };
+            let extent = || Shape::from(channels);
+            let results = [("mean", extent()), ("variance", extent())];
             let [mean, variance] = b.apply_several_fixed(moments, &[x], results);
             let average = |unbiased| RunningAverage { momentum: self.momentum, unbiased };
-            b.commit(average(None), &[mean], &[running_mean]);
-            b.commit(average(Some(inner)), &[variance], &[running_variance]);
-            (mean, variance)
+            if self.synchronized {
+                let op = WholeBatch { channels, of: Shared::Moments { inner } };
+                let results = [("mean", extent()), ("variance", extent()), ("unbiased", extent())];
+                let [mean, variance, unbiased] = b.apply_several_fixed(op, &[mean, variance], results);
+                b.commit(average(None), &[mean], &[running_mean]);
+                b.commit(average(None), &[unbiased], &[running_variance]);
+                (mean, variance)
+            } else {
+                b.commit(average(None), &[mean], &[running_mean]);
+                b.commit(average(Some(inner)), &[variance], &[running_variance]);
+                (mean, variance)
+            }
         } else {
             (running_mean, running_variance)
         };
@@ -144,6 +158,12 @@ impl OneInput for BatchNorm {
         }
         if !want.inputs {
             return Ok(None);
+        }
+        if let (Some((sum, product)), true) = (sums, cx.training && self.synchronized) {
+            let op = WholeBatch { channels, of: Shared::Sums };
+            let results = [("sum", Shape::from(channels)), ("product", Shape::from(channels))];
+            let [sum, product] = b.apply_several_fixed(op, &[sum, product], results);
+            sums = Some((sum, product));
         }
         let mut reads = match sums {
             Some((sum, product)) if cx.training => vec![gradient, x, mean, variance, sum, product],

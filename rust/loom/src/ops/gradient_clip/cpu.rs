@@ -4,12 +4,29 @@ use super::{CHUNK, ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
 use crate::Result;
 use crate::ops::element_loops::{PASS, lane_sums, update};
 use crate::ops::{Args, Operation};
-use crate::simd::{Kernel, Real, Vector};
+use crate::simd::{Cpu, Kernel, Real, Vector};
 
 /// Chunks whose sums are kept at once, on the stack.
 const HELD: usize = 512;
 /// Chunks of one task.
 const TASK: usize = 8;
+
+impl SquaredSum {
+    /// The sums of a gradient's chunks, which may be elsewhere than the total that they join.
+    pub(crate) fn chunks<T: Real>(cpu: &Cpu, gradient: &[T]) -> Vec<T> {
+        let mut sums = vec![T::ZERO; gradient.len().div_ceil(CHUNK)];
+        cpu.pool().for_each_chunk(&mut sums, TASK, |task, sums| {
+            T::dispatch(cpu.isa(), Squares { gradient: &gradient[task * TASK * CHUNK..], sums });
+        });
+        sums
+    }
+
+    /// The total that these sums make with the one before.
+    pub(crate) fn join<T: Real>(total: Option<T>, sums: &[T]) -> T {
+        let before = total.map_or(0.0, |total| total.to_f64());
+        T::from_f64(sums.iter().fold(before, |total, sum| total + sum.to_f64()))
+    }
+}
 
 impl Operation for SquaredSum {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

@@ -72,12 +72,15 @@ pub struct ChannelMoments {
     pub channels: usize,
     /// Neighbouring elements that share a channel.
     pub inner: usize,
+    /// Whether x may be a part of the batch, in which one value is enough.
+    pub part: bool,
 }
 
 impl ChannelMoments {
     /// How many values of each channel there are.
     fn count(&self, rows: usize) -> Result<usize> {
         match rows * self.inner {
+            1 if self.part => Ok(1),
             0 | 1 => Err(Error::Value(format!(
                 "batch normalisation needs more than one value a channel in training, got a batch of {rows} with {} \
                  a channel; leave out the last incomplete batch or use larger ones",

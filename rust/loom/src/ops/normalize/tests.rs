@@ -159,7 +159,7 @@ fn moments(x: &[f64], channels: usize, inner: usize) -> (Vec<f64>, Vec<f64>) {
 
 fn check_moments<T: Real>(rows: usize, channels: usize, inner: usize) {
     let x = numbers::<T>(5, rows * channels * inner);
-    let op = ChannelMoments { channels, inner };
+    let op = ChannelMoments { channels, inner, part: false };
     let results = Setting::new(rows, &[&x], &[channels, channels]).run(&op);
     let (mean, variance) = moments(&wide(&x), channels, inner);
     assert_close(results[0].real(), &mean, T::EPSILON.to_f64() * 30.0);
@@ -182,7 +182,7 @@ fn batch_norm(
     bias: &[f64],
     (rows, channels, inner): (usize, usize, usize),
 ) -> Vec<f64> {
-    let moments = ChannelMoments { channels, inner };
+    let moments = ChannelMoments { channels, inner, part: false };
     let moments = Setting::new(rows, &[x], &[channels, channels]).run_on(&moments, &cpus()[0]).unwrap();
     let (mean, variance) = (moments[0].real(), moments[1].real());
     let op = channel_op(Direction::Forward, (channels, inner), false, !gain.is_empty());
@@ -245,10 +245,11 @@ proptest! {
 #[test]
 fn one_value_a_channel_is_an_error() {
     let setting = Setting::new(1, &[&[1.0f32, 2.0]], &[2, 2]);
-    let error = setting.run_on(&ChannelMoments { channels: 2, inner: 1 }, &cpus()[0]).unwrap_err();
+    let error =
+        setting.run_on(&ChannelMoments { channels: 2, inner: 1, part: false }, &cpus()[0]).unwrap_err();
     assert!(error.to_string().contains("more than one value a channel"), "{error}");
     let one = Setting::new(1, &[&[1.0f32, 2.0]], &[1, 1]);
-    assert!(one.run_on(&ChannelMoments { channels: 1, inner: 2 }, &cpus()[0]).is_ok());
+    assert!(one.run_on(&ChannelMoments { channels: 1, inner: 2, part: false }, &cpus()[0]).is_ok());
 }
 
 #[test]
@@ -294,7 +295,7 @@ mod gpu {
         let x: Vec<f32> = numbers::<f32>(6, rows * channels * inner).iter().map(|x| x + 3.0).collect();
         let dy = numbers::<f32>(7, x.len());
         let (gain, bias) = (numbers::<f32>(8, channels), numbers::<f32>(9, channels));
-        let op = ChannelMoments { channels, inner };
+        let op = ChannelMoments { channels, inner, part: false };
         let setting = Setting::new(rows, &[&x], &[channels, channels]);
         check(op.clone(), &setting);
         let found = setting.run_on(&op, Cpu::global().unwrap()).unwrap();
@@ -365,6 +366,8 @@ mod gpu {
         let kept = run_after(&gpu, &op.clone().into(), &setting, [0, 1, 0, 0]).unwrap();
         assert_eq!(kept, setting.writes);
         let one = Setting::new(1, &[&value], &[70, 70]);
-        assert!(run(&gpu, &ChannelMoments { channels: 70, inner: 1 }.into(), &one, None).is_err());
+        assert!(
+            run(&gpu, &ChannelMoments { channels: 70, inner: 1, part: false }.into(), &one, None).is_err()
+        );
     }
 }

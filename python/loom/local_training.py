@@ -1,0 +1,309 @@
+"""Training by local steps, for processes that reach each other over a slow network."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom import _native
+from loom._settings.checks import real, whole
+from loom._settings.suggestions import shown
+from loom.data import ArraySource, ByShard, Data, TrainingBatch, as_source
+from loom.data.loading import share
+from loom.distributed import Alone, Communicator, current
+from loom.engine import engine_of
+from loom.errors import ConfigError, DataError
+from loom.network import Network
+from loom.trainer import Trainer
+from loom.training.config import TrainingConfig, check_training
+from loom.training.identity import data_identity, settings_identity
+from loom.training.sharing import Sharing, arithmetic
+
+__all__ = ["LocalResult", "train_locally"]
+
+
+@dataclass(frozen=True)
+class LocalResult:
+    """What a training by local steps has come to.
+
+    Args:
+        loss_history: The mean loss of each round, over all workers' rows.
+        rounds: How many rounds there were.
+        rows: How many samples were learned from.
+        exchanged_bytes: How many bytes of weights this process has sent.
+    """
+
+    loss_history: list[float]
+    rounds: int
+    rows: int
+    exchanged_bytes: int
+
+
+def train_locally(
+    network: Network,
+    data: Data,
+    config: TrainingConfig | None = None,
+    *,
+    workers: int = 8,
+    local_steps: int = 50,
+    outer_rate: float = 0.7,
+    outer_momentum: float = 0.9,
+    distributed: Communicator | Literal["auto"] | None = "auto",
+) -> LocalResult:
+    """Trains in rounds: workers take steps by themselves, then their mean moves the network.
+
+    In a round each worker begins with the network's weights, and takes `local_steps` steps of the config's
+    optimizer, whose moments it keeps from round to round, over rows of its own. What the workers have moved
+    by on average is then a gradient of the outer optimizer, which is Nesterov's (DiLoCo: Douillard and
+    others, 2023). Processes exchange weights once a round, instead of gradients at every step.
+
+    How many workers there are is a property of the training, and not of how many processes compute them: the
+    same number gives the same bits on any number of processes of one kind of device, one included, which goes
+    through the workers one after the other. With one worker, one local step, an outer rate of 1 and no
+    momentum it is `loom.Trainer`'s training.
+
+    Args:
+        network: The network; it learns in place. What layers keep, such as running statistics, becomes the
+            workers' mean.
+        data: (x, y) or (x, y, weight) arrays, whose rows are dealt anew in every epoch; or what
+            `loom.data.by_shard` has made, of which each worker reads a shard. `batch_size` counts the rows of
+            all workers' steps together.
+        config: How the workers' training goes. Validation, callbacks, early stopping and metrics are not for
+            it.
+        workers: How many workers there are.
+        local_steps: How many steps a worker takes in a round.
+        outer_rate: The learning rate of the outer optimizer.
+        outer_momentum: Its momentum, from 0 to below 1.
+        distributed: The processes that share the training, as in `loom.train`.
+
+    Returns:
+        The course of the training.
+
+    Raises:
+        ConfigError: A setting is out of range, there are more processes than workers, or processes differ.
+        DataError: The data is neither.
+        NonFiniteError: A loss or a gradient is not finite; the network has the weights of the last round.
+
+    Examples:
+        >>> x = np.linspace(-1, 1, 64)[:, None]
+        >>> net = loom.Sequential([nn.Dense(1)], input_shape=1, seed=0)
+        >>> config = loom.TrainingConfig(epochs=20, batch_size=16, learning_rate=0.05)
+        >>> result = loom.train_locally(net, (x, 3 * x), config, workers=4, local_steps=10)
+        >>> result.loss_history[-1] < result.loss_history[0] / 10
+        True
+    """
+    config = check_training(config)
+    where = "train_locally"
+    count = whole(where, "workers", workers, least=1, most=1 << 16)
+    each = whole(where, "local_steps", local_steps, least=1)
+    rate = real(where, "outer_rate", outer_rate, above=0.0)
+    momentum = real(where, "outer_momentum", outer_momentum, least=0.0, below=1.0)
+    if distributed == "auto":
+        communicator = current()
+    elif distributed is None:
+        communicator = Alone()
+    elif isinstance(distributed, Communicator):
+        communicator = distributed
+    else:
+        raise ConfigError(f'distributed must be "auto", None or a communicator, got {shown(distributed)}')
+    if count < communicator.size:
+        raise ConfigError(
+            f"{communicator.size} processes need as many workers, and there are {count}; set "
+            f"workers={communicator.size}"
+        )
+    refused = [name for name in ("metrics", "early_stopping") if getattr(config, name)]
+    if config.validation_split:
+        refused.append("validation_split")
+    if refused:
+        raise ConfigError(f"{where} does not take {' and '.join(refused)}; evaluate the network afterwards")
+    with Sharing(communicator, count) as shared:
+        config = replace(config, device=shared.device(config.device), accumulate=config.accumulate)
+        engine_of(network).build()
+        shared.check_same(
+            {
+                "version": _native.__version__,
+                "arithmetic": arithmetic(),
+                "training": settings_identity(config),
+                "outer": [count, each, rate, momentum],
+                "data": data_identity(data),
+                "network": json.loads(engine_of(network).native.config()),
+                "weights": network.fingerprint(),
+            }
+        )
+        outer = _Outer(network, shared, rate, momentum)
+        parts = _parts(data, config, count)
+        own = [_Worker(network, config, parts(number)) for number in shared.own_shards]
+        return _rounds(own, outer, shared, each)
+
+
+def _rounds(own: list[_Worker], outer: _Outer, shared: Sharing, each: int) -> LocalResult:
+    losses: list[float] = []
+    rows = 0
+    while True:
+        for worker in own:
+            worker.run(outer.state, each)
+        told = json.dumps([worker.told() for worker in own]).encode()
+        all_told = [tuple(part) for each in shared.communicator.to_all(told) for part in json.loads(each)]
+        steps = sum(part[0] for part in all_told)
+        if steps == 0:
+            return LocalResult(losses, len(losses), rows, outer.sent)
+        # In the workers' order, so that it is the same number everywhere.
+        learned = sum(part[1] for part in all_told)
+        losses.append(sum(part[2] for part in all_told) / max(sum(part[3] for part in all_told), 1e-300))
+        rows += learned
+        outer.step([worker.weights() for worker in own], [part[0] > 0 for part in all_told])
+
+
+class _Worker:
+    """One worker: a network of its own, and its rows.
+
+    Args:
+        network: What it is a copy of.
+        config: How it learns.
+        batches: Its batches, epoch after epoch; None for steps in which it has no rows.
+    """
+
+    def __init__(self, network: Network, config: TrainingConfig, batches: Iterator[Any]) -> None:
+        self._network = copy.deepcopy(network)
+        self._trainer = Trainer(self._network, replace(config, shards=None))
+        self._batches = batches
+        self._told = (0, 0, 0.0, 0.0)
+
+    def run(self, state: dict[str, NDArray[Any]], steps: int) -> None:
+        """Takes up to so many steps from these weights."""
+        self._network.load_state_dict(state, strict=False)
+        taken, rows, loss = 0, 0, 0.0
+        for _ in range(steps):
+            batch = next(self._batches, None)
+            if batch is None:
+                break
+            found = self._trainer.step(batch.input, batch.target, batch.weight)
+            taken += 1
+            rows += len(batch.input)
+            loss += found * len(batch.input)
+        self._told = (taken, rows, loss, float(rows))
+
+    def told(self) -> tuple[int, int, float, float]:
+        """Returns the newest round's steps and rows, its summed loss, and what that is a mean over."""
+        return self._told
+
+    def weights(self) -> dict[str, NDArray[Any]]:
+        """Returns what it has come to."""
+        return dict(self._network.state_dict())
+
+
+class _Outer:
+    """The network that the workers move, by Nesterov's rule; each process computes a slice of it.
+
+    Args:
+        network: The network.
+        shared: This process's part.
+        rate: The learning rate.
+        momentum: The momentum.
+    """
+
+    def __init__(self, network: Network, shared: Sharing, rate: float, momentum: float) -> None:
+        self._network, self._shared = network, shared
+        self._rate, self._momentum = rate, momentum
+        self.state = {name: np.array(values) for name, values in network.state_dict().items()}
+        kept = _kept_names(network)
+        self._is_kept = np.concatenate(
+            [np.full(values.size, name in kept) for name, values in self.state.items()]
+        )
+        count = len(self._is_kept)
+        ranks = shared.communicator.size
+        self._slices = [share(count, ranks, rank) for rank in range(ranks)]
+        self._own = self._slices[shared.communicator.rank]
+        self._dtype = next(iter(self.state.values())).dtype if self.state else np.dtype("float32")
+        self._velocity = np.zeros(self._own.stop - self._own.start)
+        self.sent = 0
+
+    def _flat(self, state: dict[str, NDArray[Any]]) -> NDArray[Any]:
+        return np.concatenate([np.asarray(state[name], self._dtype).ravel() for name in self.state])
+
+    def step(self, found: list[dict[str, NDArray[Any]]], counted: list[bool]) -> None:
+        """Moves the network by the mean of those workers that have learned."""
+        flat = [self._flat(state) for state in found]
+        parts = [b"".join(each[cut].tobytes() for each in flat) for cut in self._slices]
+        self.sent += sum(map(len, parts))
+        came = b"".join(self._shared.communicator.to_each(parts))
+        workers = np.frombuffer(came, self._dtype).reshape(len(counted), -1)
+        total = np.zeros(workers.shape[1])
+        for worker in workers[np.array(counted)]:
+            total += worker
+        mean = total / sum(counted)
+        before = self._flat(self.state)[self._own].astype("float64")
+        kept = self._is_kept[self._own]
+        gradient = np.where(kept, 0.0, before - mean)
+        self._velocity = self._momentum * self._velocity + gradient
+        moved = before - self._rate * (gradient + self._momentum * self._velocity)
+        own = np.where(kept, mean, moved).astype(self._dtype).tobytes()
+        self.sent += len(own)
+        whole_state = np.frombuffer(b"".join(self._shared.communicator.to_all(own)), self._dtype)
+        at = 0
+        for name, values in self.state.items():
+            self.state[name] = whole_state[at : at + values.size].reshape(values.shape)
+            at += values.size
+        self._network.load_state_dict(self.state)
+
+
+def _kept_names(network: Network) -> set[str]:
+    """Returns the names of what layers keep beside their parameters."""
+    return {
+        name
+        for layer in network.layers
+        for kept in layer.states
+        for name in network.state_dict()
+        if name.endswith(f".{kept}")
+    }
+
+
+def _parts(data: Data, config: TrainingConfig, workers: int) -> Any:  # noqa: ANN401 - a function
+    """Returns what gives a worker's batches by its number."""
+    if isinstance(data, ByShard):
+        return lambda number: _of_shard(data.data.of_shard(number, workers), config.epochs)
+    source = as_source(data)
+    if not isinstance(source, ArraySource):
+        raise DataError(
+            "train_locally takes arrays, or data of loom.data.by_shard: what each worker learns from has to "
+            "be known"
+        )
+    if config.batch_size < workers:
+        raise ConfigError(
+            f"train_locally: batches of {config.batch_size} samples are too small for {workers} workers; set "
+            f"batch_size to {workers} or more"
+        )
+    return lambda number: _of_arrays(source, config, (number, workers))
+
+
+def _of_shard(part: Iterable[Any], epochs: int) -> Iterator[Any]:
+    for epoch in range(epochs):
+        if hasattr(part, "set_epoch"):
+            part.set_epoch(epoch)
+        for batch in part:
+            if batch is None:
+                continue
+            yield batch if isinstance(batch, TrainingBatch) else TrainingBatch(*batch)
+
+
+def _of_arrays(
+    source: ArraySource, config: TrainingConfig, worker: tuple[int, int]
+) -> Iterator[TrainingBatch]:
+    number, workers = worker
+    batch: Any = source.batch
+    for epoch in range(config.epochs):
+        order = np.arange(source.rows)
+        if config.shuffle:
+            order = np.random.default_rng((config.seed, epoch)).permutation(source.rows)
+        for start in range(0, source.rows, config.batch_size):
+            rows = order[start : start + config.batch_size]
+            rows = rows[share(len(rows), workers, number)]
+            if len(rows):
+                weight = None if batch.weight is None else batch.weight[rows]
+                yield TrainingBatch(batch.input[rows], batch.target[rows], weight)

@@ -1,0 +1,129 @@
+"""Training by local steps: against a transcription in NumPy, and the same bits for any number of ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loom
+from loom import nn
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(70, 5))
+Y = X @ RANDOM.normal(size=(5, 2)) + 0.1 * RANDOM.normal(size=(70, 2))
+KINDS = RANDOM.integers(0, 3, 70)
+
+
+def line() -> loom.Network:
+    return loom.Sequential([nn.Dense(2, bias=False)], input_shape=5, seed=1, precision="float64")
+
+
+def config(**changed: Any) -> loom.TrainingConfig:
+    given = {"epochs": 3, "batch_size": 20, "loss": "mse", "learning_rate": 0.05, "seed": 4}
+    return loom.TrainingConfig(**{**given, "optimizer": loom.optimizers.SGD(), **changed})
+
+
+def by_hand(weight: Any, workers: int, steps: int, rate: float, momentum: float) -> Any:
+    """Workers' plain SGD over their shares of each batch; Nesterov's rule over what they have moved by."""
+    batches: list[list[Any]] = [[] for _ in range(workers)]
+    for epoch in range(3):
+        order = np.random.default_rng((4, epoch)).permutation(70)
+        for start in range(0, 70, 20):
+            rows = order[start : start + 20]
+            for worker in range(workers):
+                batches[worker].append(
+                    rows[len(rows) * worker // workers : len(rows) * (worker + 1) // workers]
+                )
+    velocity = np.zeros_like(weight)
+    for begin in range(0, len(batches[0]), steps):
+        found = []
+        for worker in range(workers):
+            own = weight.copy()
+            for rows in batches[worker][begin : begin + steps]:
+                error = X[rows] @ own - Y[rows]
+                own -= 0.05 * 2 * X[rows].T @ error / error.size
+            found.append(own)
+        gradient = weight - np.mean(found, 0)
+        velocity = momentum * velocity + gradient
+        weight = weight - rate * (gradient + momentum * velocity)
+    return weight
+
+
+@pytest.mark.parametrize(
+    ("workers", "steps", "rate", "momentum"), [(4, 5, 0.7, 0.9), (3, 2, 1.0, 0.0), (1, 4, 0.5, 0.5)]
+)
+def test_it_is_the_rule(workers: int, steps: int, rate: float, momentum: float) -> None:
+    net = line()
+    (name,) = net.state_dict()
+    before = np.array(net.state_dict()[name])
+    expected = by_hand(before.T, workers, steps, rate, momentum)
+    result = loom.train_locally(
+        net,
+        (X, Y),
+        config(),
+        workers=workers,
+        local_steps=steps,
+        outer_rate=rate,
+        outer_momentum=momentum,
+    )
+    np.testing.assert_allclose(net.state_dict()[name].T, expected, rtol=1e-10)
+    assert result.rounds == len(result.loss_history) == -(-12 // steps)
+    assert result.rows == 3 * 70
+
+
+def classifier() -> loom.Network:
+    layers = [nn.Dense(8, activation="tanh"), nn.BatchNorm(), nn.Dropout(0.1), nn.Dense(3)]
+    return loom.Sequential(layers, input_shape=5, seed=1)
+
+
+def trained(ranks: Any, data: Any = None, **changed: Any) -> tuple[str, list[float]]:
+    net = classifier()
+    given = (X.astype("float32"), KINDS) if data is None else data()
+    settings = config(loss="cross_entropy", optimizer="adamw", ignore_findings="all", **changed)
+    result = loom.train_locally(net, given, settings, workers=5, local_steps=3, distributed=ranks)
+    return net.fingerprint(), result.loss_history
+
+
+def by_shard() -> Any:
+    return loom.data.by_shard(loom.data.stream(X.astype("float32"), KINDS, batch_size=15))
+
+
+@pytest.mark.parametrize("data", [None, by_shard])
+def test_bits_are_a_matter_of_the_workers_alone(data: Any) -> None:
+    alone = trained(None, data)
+    for count in (2, 3, 5):
+        assert loom.distributed.threads(count, lambda ranks: trained(ranks, data)) == [alone] * count
+
+
+def test_one_worker_that_meets_itself_is_the_plain_training() -> None:
+    net, other = classifier(), classifier()
+    settings = config(loss="cross_entropy", optimizer="adamw", batch_size=70, shuffle=False)
+    x = X.astype("float32")
+    loom.train_locally(
+        net, (x, KINDS), settings, workers=1, local_steps=1, outer_rate=1.0, outer_momentum=0.0
+    )
+    trainer = loom.Trainer(other, settings)
+    for _ in range(3):
+        trainer.step(x, KINDS)
+    for name, values in other.state_dict().items():
+        np.testing.assert_allclose(net.state_dict()[name], values, rtol=1e-6, atol=1e-7, err_msg=name)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(loom.DataError, match="by_shard"):
+        loom.train_locally(line(), [(X, Y)], config())
+    with pytest.raises(loom.ConfigError, match="too small for 30 workers"):
+        loom.train_locally(line(), (X, Y), config(), workers=30)
+    with pytest.raises(loom.ConfigError, match="metrics"):
+        loom.train_locally(line(), (X, Y), config(metrics=["mae"]))
+    with pytest.raises(loom.ConfigError, match="workers=3"):
+        loom.distributed.threads(
+            3, lambda ranks: loom.train_locally(line(), (X, Y), config(), workers=2, distributed=ranks)
+        )
+    with pytest.raises(loom.ConfigError, match="differ"):
+        loom.distributed.threads(
+            2,
+            lambda ranks: loom.train_locally(line(), (X + ranks.rank, Y), config(), distributed=ranks),
+        )

@@ -1,0 +1,169 @@
+"""What goes with shards: functions as metrics, stateful layers, gradients in parts and in few bits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loom
+from loom import nn
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(64, 3, 4)).astype("float32")
+Y = RANDOM.integers(0, 3, 64)
+CONFIG: dict[str, Any] = {
+    "epochs": 2,
+    "batch_size": 16,
+    "loss": "cross_entropy",
+    "gradient_clip": 0.5,
+    "verbose": False,
+    "ignore_findings": "all",
+}
+
+
+def flat(**settings: Any) -> loom.Network:
+    layers = [nn.Flatten(), nn.Dense(40, activation="tanh"), nn.Dense(24, activation="relu"), nn.Dense(3)]
+    return loom.Sequential(layers, input_shape=(3, 4), seed=1, **settings)
+
+
+def trained(ranks: Any, make: Any = flat, **settings: Any) -> tuple[Any, ...]:
+    net = make()
+    result = loom.train(net, (X, Y), loom.TrainingConfig(**{**CONFIG, **settings}), distributed=ranks)
+    return net.fingerprint(), net.to_bytes(optimizer=True), result.loss_history, result.metrics
+
+
+def same_for_any(counts: tuple[int, ...], **settings: Any) -> tuple[Any, ...]:
+    alone = trained(None, **settings)
+    for count in counts:
+        found = loom.distributed.threads(count, lambda ranks: trained(ranks, **settings))
+        assert [each[0] for each in found] == [alone[0]] * count
+        assert found == [alone] * count
+    return alone
+
+
+def share_right(outputs: Any, targets: Any) -> float:
+    assert len(outputs) == len(targets)
+    return float((outputs.argmax(1) == targets).mean())
+
+
+def test_functions_measure_all_rows_in_every_rank() -> None:
+    metrics = ["accuracy", share_right]
+    found = same_for_any((2, 3), shards=4, metrics=metrics)[3]
+    assert found["share_right"] == pytest.approx(found["accuracy"])
+    whole = trained(None, metrics=metrics)[3]
+    assert found["share_right"] == pytest.approx(whole["share_right"], abs=0.1)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_stateful_layers_carry_each_row_on_whoever_computes_it(kind: str) -> None:
+    def make() -> loom.Network:
+        recurrent = getattr(nn, kind)(5, stateful=True)
+        return loom.Sequential([recurrent, nn.Dense(3)], input_shape=(3, 4), seed=1, precision="float64")
+
+    settings = {"make": make, "shuffle": False, "gradient_clip": None, "optimizer": loom.optimizers.SGD()}
+    alone = same_for_any((2, 4, 5), shards=5, **settings)
+    # Of each row the state is its own, so that shards change nothing but rounding.
+    np.testing.assert_allclose(alone[2], trained(None, **settings)[2], rtol=1e-12)
+
+
+def test_stateful_layers_on_gpus(gpu: str) -> None:
+    def make() -> loom.Network:
+        return loom.Sequential([nn.GRU(5, stateful=True), nn.Dense(3)], input_shape=(3, 4), seed=1)
+
+    found = same_for_any((2,), make=make, shards=2, shuffle=False, device=gpu)
+    processor = trained(None, make=make, shards=2, shuffle=False)
+    np.testing.assert_allclose(found[2], processor[2], rtol=2e-3)
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed", "float64"])
+@pytest.mark.parametrize("optimizer", ["adamw", "muon", "lamb"])
+def test_gradients_that_ranks_hold_in_parts_change_no_bit(precision: str, optimizer: str) -> None:
+    make = lambda: flat(precision=precision)  # noqa: E731
+    settings = {"make": make, "shards": 6, "optimizer": optimizer}
+    alone = trained(None, **settings)
+    for count in (1, 2, 5, 6):
+        split = loom.distributed.threads(
+            count, lambda ranks: trained(ranks, **settings, split_gradients=True)
+        )
+        assert split == [alone] * count, count
+
+
+def test_elements_of_gradients_in_parts_are_clipped_as_well() -> None:
+    settings = {"shards": 2, "clip_value": 0.01, "gradient_clip": None}
+    alone = trained(None, **settings)
+    assert (
+        loom.distributed.threads(2, lambda ranks: trained(ranks, **settings, split_gradients=True))
+        == [alone] * 2
+    )
+
+
+@pytest.mark.parametrize("exchange", ["float16", "int8"])
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
+def test_gradients_in_few_bits_are_the_same_for_any_number_and_near(exchange: Any, precision: str) -> None:
+    make = lambda: flat(precision=precision)  # noqa: E731
+    settings = {"make": make, "shards": 4, "epochs": 6, "learning_rate": 0.01}
+    alone = same_for_any((2, 3, 4), exchange=exchange, **settings)
+    plain = trained(None, **settings)
+    assert alone[0] != plain[0]
+    np.testing.assert_allclose(alone[2], plain[2], rtol=0.05)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(loom.ConfigError, match="exchange"):
+        loom.TrainingConfig(exchange="int4")  # type: ignore[arg-type]
+    with pytest.raises(loom.ConfigError, match="travel as they are"):
+        loom.TrainingConfig(exchange="int8", split_gradients=True)
+
+
+MEASURED = """
+import os, re
+import numpy as np, loom
+from loom import nn
+
+width, deep = 1024, 12
+layers = [nn.Dense(width, activation="tanh", bias=False) for _ in range(deep)]
+net = loom.Sequential([*layers, nn.Dense(2)], input_shape=width, seed=1)
+net.predict(np.zeros((1, width), "float32"))
+random = np.random.default_rng(0)
+data = random.normal(size=(8, width)).astype("float32"), random.integers(0, 2, 8)
+config = loom.TrainingConfig(
+    epochs=2, loss="cross_entropy", shards=4, split_moments="always", split_gradients=True,
+    ignore_findings="all", verbose=False, device="cpu",
+)
+peak = lambda name: int(re.search(name + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
+with open("/proc/self/clear_refs", "w") as file:
+    file.write("5")
+before = peak("VmRSS")
+loom.train(net, data, config)
+grown = (peak("VmHWM") - before) / (4 * deep * width * width)
+os.write(1, f"{net.fingerprint()[:16]} {grown:.2f}\\n".encode())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at memory in /proc")
+def test_a_rank_of_four_has_less_memory_than_the_moments_alone_take(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(MEASURED)
+    environment = {**os.environ, "LOOM_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+    def run(count: int) -> dict[str, float]:
+        line = [sys.executable, "-m", "loom", "launch", "-n", str(count), str(script)]
+        ended = subprocess.run(
+            line, capture_output=True, text=True, timeout=240, check=False, env=environment
+        )
+        assert ended.returncode == 0, ended.stderr
+        found = [line.split() for line in ended.stdout.splitlines()]
+        assert len({bits for bits, _ in found}) == 1
+        return {bits: max(float(grown) for _, grown in found) for bits, _ in found}
+
+    alone, four = run(1), run(4)
+    assert alone.keys() == four.keys()
+    # In multiples of the weights: Adam's moments are two, gradients one.
+    assert min(alone.values()) > 3.0
+    assert max(four.values()) < 2.0
