@@ -108,7 +108,7 @@ pub use rotary::{PairLayout, Rotary};
 pub use route::Route;
 pub use softmax::Softmax;
 pub use step_weights::{PooledSteps, StepWeights};
-pub use sum::Sum;
+pub use sum::{Added, Sum, Summed};
 pub use target_propagation::{AbsoluteSums, MeanTarget, WeightProduct};
 pub use update::{TrustRatio, Update};
 
