@@ -182,6 +182,7 @@ impl Op {
             Op::Product(op) => op.mixed = true,
             Op::ProductUpdate(op) => op.product.mixed = true,
             Op::Convolution(op) => op.mixed = true,
+            Op::Attention(op) => op.mixed = true,
             _ => {}
         }
         self
