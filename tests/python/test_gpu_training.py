@@ -69,6 +69,38 @@ def test_fifty_steps_are_those_of_the_cpu(gpu: str, work: str, optimizer: optimi
     np.testing.assert_allclose(found[gpu], found["cpu"], rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
+def test_sums_of_a_transformer_are_made_by_those_who_make_what_they_add(gpu: str, precision: str) -> None:
+    def transformer() -> loom.Network:
+        attention = nn.MultiHeadAttention(2, causal=True, bias=False, rotary=nn.Rotary())
+        blocks = (
+            nn.Residual([nn.RMSNorm(), attention]),
+            nn.Residual([nn.RMSNorm(), nn.SwiGLU(12)]),
+            nn.Residual([nn.LayerNorm(), nn.Dense(16, activation="gelu"), nn.Dense(16)]),
+        )
+        return loom.Sequential([nn.Embedding(11, 16), *blocks, nn.Dense(11)], 16, seed=3, precision=precision)
+
+    x = np.random.default_rng(5).integers(0, 11, (6, 16))
+    config = quiet(epochs=2, batch_size=3, optimizer=optimizers.SGD(), learning_rate=0.1)
+    trained = [transformer().to(device) for device in ("cpu", gpu, gpu)]
+    timed = loom.init_gpu(gpu).timestamps
+    try:
+        if timed:
+            loom.time_frames("kernels", gpu)
+            loom.reset_frame_statistics(gpu)
+        for net in trained:
+            loom.train(net, (x, np.roll(x, -1, axis=1)), config)
+        kernels = [kernel.label for kernel in loom.frame_statistics(gpu).kernels]
+    finally:
+        loom.time_frames("off", gpu)
+    assert bool(kernels) == timed
+    assert "sum" not in kernels
+    # In mixed precision a processor rounds to bfloat16, a GPU to float16.
+    close(trained[1], trained[0], 2e-3 if precision == "float32" else 5e-2)
+    for values, again in zip(trained[1].state_dict().values(), trained[2].state_dict().values(), strict=True):
+        np.testing.assert_array_equal(values, again)
+
+
 @pytest.mark.parametrize("work", WORK)
 def test_frames_steps_and_second_runs_give_the_same_bits(gpu: str, work: str) -> None:
     make, data = WORK[work]

@@ -206,6 +206,7 @@ impl Memory {
                 let recorded = match together {
                     Together::Products(products) => products.record_together(&mut recorder),
                     Together::Keep(keep) => keep.record(&mut recorder).map(|()| true),
+                    Together::Summed(summed) => summed.record(&mut recorder).map(|()| true),
                 };
                 if !recorded.map_err(|error| at_step(&program.steps[unit.members[0]], error))? {
                     for member in &unit.members {

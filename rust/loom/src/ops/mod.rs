@@ -109,7 +109,7 @@ pub use rotary::{PairLayout, Rotary};
 pub use route::Route;
 pub use softmax::Softmax;
 pub use step_weights::{PooledSteps, StepWeights};
-pub use sum::Sum;
+pub use sum::{Added, Sum, Summed};
 pub use target_propagation::{AbsoluteSums, MeanTarget, WeightProduct};
 pub use update::{TrustRatio, Update};
 pub use whole_batch::WholeBatch;
@@ -184,6 +184,7 @@ impl Op {
             Op::Product(op) => op.mixed = true,
             Op::ProductUpdate(op) => op.product.mixed = true,
             Op::Convolution(op) => op.mixed = true,
+            Op::Attention(op) => op.mixed = true,
             _ => {}
         }
         self

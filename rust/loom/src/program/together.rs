@@ -4,7 +4,7 @@
 //! Unlike a rewrite this leaves the program as it is: an engine that asks may still run the steps one by one.
 
 use super::{Phase, Program, Step, Value, Write};
-use crate::ops::{Direction, Keep, Kept, LeftSide, Op, Products};
+use crate::ops::{Added, Direction, Keep, Kept, LeftSide, Op, Products, Summed};
 
 /// What is run at once: steps of the program by their numbers, in an order in which they may run one by one.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub(crate) enum Together {
     Products(Products),
     /// Rotated queries, and keys and values behind those of earlier calls.
     Keep(Keep),
+    /// A sum whose operands add themselves to it.
+    Summed(Summed),
 }
 
 /// The steps of these phases for batches of `rows` rows, those together that may be and, for products, have at most
@@ -37,6 +39,7 @@ pub(crate) fn units(program: &Program, numbers: Vec<usize>, rows: usize, most_ro
         let unit = search
             .products(place, &taken)
             .or_else(|| search.kept(place))
+            .or_else(|| search.summed(place, &taken, &units))
             .unwrap_or(Unit { members: vec![number], together: None });
         for &member in &unit.members {
             taken[member] = true;
@@ -223,17 +226,75 @@ impl<'a> Search<'a> {
         .then_some((sum, residual))
     }
 
+    /// The sum at this place with those who make what it adds up, as far as these can add to it themselves.
+    fn summed(&self, place: usize, taken: &[bool], units: &[Unit]) -> Option<Unit> {
+        let number = *self.numbers.get(place)?;
+        let sum = self.step(number);
+        let (Op::Sum(_), [result]) = (&sum.op, &sum.writes[..]) else { return None };
+        if sum.write != Write::Set {
+            return None;
+        }
+        // Whoever is a member of something else is not to be taken out of it.
+        let alone = |step: usize| {
+            !taken[step] || units.iter().any(|unit| unit.together.is_none() && unit.members[..] == [step])
+        };
+        let mut makers: Vec<(Added, usize)> = Vec::new();
+        let mut others: Vec<Value> = Vec::new();
+        for read in &sum.reads {
+            let maker = self.writer(*read, number).and_then(|maker| {
+                let step = self.step(maker);
+                let added = Added::of(&step.op)?;
+                let fits = step.write == Write::Set
+                    && step.phase == sum.phase
+                    && step.writes[..] == [*read]
+                    && alone(maker)
+                    && self.is_between(*read, &[number])
+                    && sum.reads.iter().filter(|other| *other == read).count() == 1;
+                fits.then_some((added, maker))
+            });
+            match maker {
+                Some(maker) => makers.push(maker),
+                None => others.push(*read),
+            }
+        }
+        // One can begin with what is there already; those that come later only add to sums, and what is made of
+        // a sum before it is stored has to be made of its own share alone.
+        let (mut first, mut later): (Vec<_>, Vec<_>) =
+            makers.into_iter().partition(|(added, _)| added.changes_sums());
+        if first.len() > 1 || others.len() > 1 {
+            return None;
+        }
+        first.append(&mut later);
+        let members: Vec<usize> = first.iter().map(|(_, maker)| *maker).chain([number]).collect();
+        if members.len() < 2 || !first.iter().all(|(_, maker)| self.moves_down(*maker, number, &members)) {
+            return None;
+        }
+        let mut reads = others.clone();
+        let mut counts = Vec::with_capacity(first.len());
+        for (_, maker) in &first {
+            let made = self.step(*maker);
+            counts.push(made.reads.len());
+            reads.extend(&made.reads);
+        }
+        if reads.iter().any(|read| self.program.is_same_memory(*result, *read)) {
+            return None;
+        }
+        let parts = first.into_iter().map(|(added, _)| added).zip(counts).collect();
+        let op = Summed { parts, begins: !others.is_empty() };
+        Some(Unit { members, together: Some((Together::Summed(op), reads, vec![*result])) })
+    }
+
     /// Rotations and what is kept of them, one behind the other from this place on.
     fn kept(&self, place: usize) -> Option<Unit> {
-        let at = &self.step(*self.numbers.get(place)?).at;
+        let first = self.step(*self.numbers.get(place)?);
         let run = self.numbers.get(place..)?.iter().copied().take_while(|number| {
             let step = self.step(*number);
             let fits = match &step.op {
-                Op::Rotary(rotary) => rotary.direction == Direction::Forward,
-                Op::CacheAppend(_) => true,
+                Op::Rotary(_) => true,
+                Op::CacheAppend(_) => step.phase == Phase::Forward,
                 _ => false,
             };
-            fits && step.at == *at && step.write == Write::Set && step.phase == Phase::Forward
+            fits && step.at == first.at && step.write == Write::Set && step.phase == first.phase
         });
         let members: Vec<usize> = run.take(Keep::MOST).collect();
         if members.len() < 2 {

@@ -75,6 +75,8 @@ pub struct Attention {
     pub padding: bool,
     /// Whether k and v are a session's caches.
     pub cached: bool,
+    /// Whether a device may round the operands of its products to binary16, where it has matrix units for them.
+    pub mixed: bool,
 }
 
 impl Attention {
@@ -98,6 +100,7 @@ impl Attention {
             fixed: None,
             padding: false,
             cached: false,
+            mixed: false,
         }
     }
 

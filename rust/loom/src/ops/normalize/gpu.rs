@@ -6,7 +6,7 @@ use super::{
 use crate::Result;
 use crate::ops::bias::gpu::{share, sum_columns};
 use crate::ops::{Direction, segment};
-use crate::shader::{GpuOperation, Recorder, Shader, THREADS};
+use crate::shader::{GpuOperation, Operand, Recorder, Shader, THREADS};
 
 /// `yes` where there is such an operand, else `no`.
 fn either(present: bool, yes: &'static str, no: &'static str) -> &'static str {
@@ -15,6 +15,17 @@ fn either(present: bool, yes: &'static str, no: &'static str) -> &'static str {
 
 impl GpuOperation for Normalize {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        self.record_with_residual(recorder, None)
+    }
+}
+
+impl Normalize {
+    /// Records it with a value that is added to the gradient.
+    pub(in crate::ops) fn record_with_residual(
+        &self,
+        recorder: &mut Recorder<'_>,
+        residual: Option<&Operand>,
+    ) -> Result<()> {
         let shader = Shader::new(self.to_string(), include_str!("rows.wgsl"));
         let (gain, bias) = (self.gain.then_some("gain"), self.bias.then_some("bias"));
         let mean = either(self.centred, "set_sum(thread, sum) / f32(EXTENT)", "0.0");
@@ -36,8 +47,13 @@ impl GpuOperation for Normalize {
             }
             Direction::InputGradient => {
                 let means = self.centred.then_some("means");
+                let shader = match residual {
+                    Some(residual) => shader.read("residual", "f32", residual.clone()),
+                    None => shader,
+                };
                 shader
                     .section("BODY", include_str!("rows_backward.wgsl"))
+                    .section("RESIDUAL", either(residual.is_some(), " + residual[base + e]", ""))
                     .section("KEPT_MEAN", either(self.centred, "means[place]", "0.0"))
                     .section("SHIFT", mean)
                     .reads(recorder, ["dy", "x", "inverse"].into_iter().chain(means).chain(gain))?

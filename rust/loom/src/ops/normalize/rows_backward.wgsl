@@ -15,5 +15,5 @@
     let along = set_sum(thread, product) / f32(EXTENT);
     for (var e = lane; e < end; e += LANES) {
         let slope = dy[base + e] * #{GAIN};
-        dx[base + e] = (slope - shift - (x[base + e] - mean) * scale * along) * scale;
+        dx[base + e] = (slope - shift - (x[base + e] - mean) * scale * along) * scale#{RESIDUAL};
     }

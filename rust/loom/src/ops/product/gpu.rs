@@ -1,11 +1,11 @@
 //! The dense layer's products on a GPU.
 
 use super::Product;
-use crate::Result;
 use crate::ops::Direction;
 use crate::ops::pointwise::WGSL_PRELUDE;
 use crate::shader::product::{Finish, Limits, Matrix, Operands, Problem, Storage};
 use crate::shader::{GpuOperation, Operand, Recorder};
+use crate::{Error, Result};
 use std::ops::Range;
 
 /// Records the dispatches of one product.
@@ -157,7 +157,22 @@ impl Product {
         }
     }
 
-    fn record_forward(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+    /// Records what is not the gradient of a weight, with a value that is added to the finished result.
+    pub(in crate::ops) fn record_with_residual(
+        &self,
+        recorder: &mut Recorder<'_>,
+        residual: Option<&Operand>,
+    ) -> Result<()> {
+        match self.direction {
+            Direction::Forward => self.record_forward(recorder, residual),
+            Direction::InputGradient => self.record_input_gradient(recorder, residual),
+            Direction::WeightGradient => {
+                Err(Error::Internal("nothing is added to the gradient of a weight".into()))
+            }
+        }
+    }
+
+    fn record_forward(&self, recorder: &mut Recorder<'_>, residual: Option<&Operand>) -> Result<()> {
         let (x, weight, y) = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
         let bias = if self.bias { Some(recorder.read(2)?) } else { None };
         let rows = recorder.rows() * self.multiplier;
@@ -169,14 +184,15 @@ impl Product {
             let problem = self.forward_problem(extent, &weight, recorder.accumulate(), finish);
             let right = weight.slice(first * self.outputs, count * self.outputs)?;
             let bias = bias.as_ref();
-            let operands =
-                Operands { left: &x, right: &right, bias, saved: None, residual: None, output: &y };
+            // The last of the runs finishes.
+            let residual = residual.filter(|_| first + count == self.inputs);
+            let operands = Operands { left: &x, right: &right, bias, saved: None, residual, output: &y };
             record(recorder, &problem, &operands)?;
         }
         Ok(())
     }
 
-    fn record_input_gradient(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+    fn record_input_gradient(&self, recorder: &mut Recorder<'_>, residual: Option<&Operand>) -> Result<()> {
         let (dy, weight, dx) = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
         let rows = recorder.rows() * self.multiplier;
         let saved = if self.derivative.is_some() { Some(recorder.read(2)?) } else { None };
@@ -199,8 +215,7 @@ impl Product {
             };
             let right = weight.slice(first * self.outputs, count * self.outputs)?;
             let saved = saved.as_ref();
-            let operands =
-                Operands { left: &dy, right: &right, bias: None, saved, residual: None, output: &dx };
+            let operands = Operands { left: &dy, right: &right, bias: None, saved, residual, output: &dx };
             record(recorder, &problem, &operands)?;
         }
         Ok(())
@@ -218,8 +233,7 @@ impl GpuOperation for Product {
             return self.record_quantized(recorder);
         }
         match self.direction {
-            Direction::Forward => self.record_forward(recorder),
-            Direction::InputGradient => self.record_input_gradient(recorder),
+            Direction::Forward | Direction::InputGradient => self.record_with_residual(recorder, None),
             Direction::WeightGradient => {
                 let (x, dy, dw) = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
                 let accumulate = recorder.accumulate();

@@ -2,6 +2,9 @@
 
 mod cpu;
 mod gpu;
+mod summed;
+
+pub use summed::{Added, Summed};
 
 use std::fmt;
 

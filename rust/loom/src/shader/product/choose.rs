@@ -24,6 +24,8 @@ pub const DEEP: Tile = Tile::new(64, 64, 16, 8, 4).sliced(2);
 /// Where elements have to be loaded one at a time: more sums a thread would not leave the
 /// registers that this takes.
 pub const EVEN: Tile = Tile::new(64, 64, 16, 8, 4);
+/// Where columns come in 96, and B is as it is.
+pub const SLIM: Tile = Tile::new(64, 96, 16, 8, 12);
 /// For C of few tiles.
 pub const SMALL: Tile = Tile::new(32, 32, 16, 4, 4);
 /// For C of very few tiles, or few columns.
@@ -46,14 +48,15 @@ struct Candidate {
 }
 
 #[rustfmt::skip]
-const CANDIDATES: [Candidate; 9] = [
+const CANDIDATES: [Candidate; 10] = [
     Candidate { tile: HUGE, rates: [48.5, 45.0, 48.5], resident: 1, alone: 1.0, step: 2.0, single: 0.43 },
     Candidate { tile: TALL, rates: [47.5, 46.4, 41.5], resident: 1, alone: 1.0, step: 1.0, single: 0.43 },
     Candidate { tile: BROAD, rates: [47.0, 42.0, 48.0], resident: 2, alone: 0.5, step: 1.0, single: 0.4 },
-    Candidate { tile: LARGE, rates: [45.5, 43.0, 37.0], resident: 3, alone: 0.83, step: 0.6, single: 0.68 },
+    Candidate { tile: LARGE, rates: [45.5, 43.0, 42.0], resident: 3, alone: 0.83, step: 0.6, single: 0.68 },
     Candidate { tile: MEDIUM, rates: [33.0, 33.0, 28.0], resident: 2, alone: 0.95, step: 0.54, single: 0.5 },
     Candidate { tile: DEEP, rates: [34.0, 30.0, 36.0], resident: 2, alone: 0.95, step: 1.1, single: 0.5 },
-    Candidate { tile: EVEN, rates: [41.0, 36.0, 41.0], resident: 5, alone: 0.43, step: 0.5, single: 0.75 },
+    Candidate { tile: SLIM, rates: [42.0, 25.0, 35.0], resident: 4, alone: 0.5, step: 0.6, single: 0.4 },
+    Candidate { tile: EVEN, rates: [41.0, 36.0, 37.0], resident: 5, alone: 0.43, step: 0.5, single: 0.75 },
     Candidate { tile: SMALL, rates: [25.0, 24.0, 25.0], resident: 12, alone: 0.35, step: 0.3, single: 0.65 },
     Candidate { tile: TINY, rates: [8.5, 8.5, 8.5], resident: 12, alone: 1.0, step: 0.62, single: 0.7 },
 ];
@@ -109,7 +112,8 @@ pub(super) fn choose([rows, columns, depth]: [usize; 3], layout: Layout, limits:
             continue;
         }
         for parts in PARTS {
-            if parts > 1 && depth / parts < LEAST_PART {
+            // Only whole sums of the slim tile were measured.
+            if parts > 1 && (depth / parts < LEAST_PART || tile == SLIM) {
                 break;
             }
             let time = candidate.time([rows, columns, depth], parts, kind, single);
@@ -123,12 +127,23 @@ pub(super) fn choose([rows, columns, depth]: [usize; 3], layout: Layout, limits:
 
 /// On matrix units, where C is large.
 pub const UNITS_LARGE: Tile = Tile::new(128, 128, 32, 8, 8);
+/// On matrix units, where C is large enough for two workgroups a multiprocessor and no more: half as many threads make as
+/// many sums.
+pub const UNITS_BROAD: Tile = Tile::new(128, 128, 32, 8, 16);
+/// On matrix units, where it fills more multiprocessors than the large one.
+pub const UNITS_NARROW: Tile = Tile::new(128, 96, 32, 8, 12);
+/// Likewise, for other rows.
+pub const UNITS_FLAT: Tile = Tile::new(96, 128, 32, 12, 8);
 /// On matrix units, where the large one would leave multiprocessors idle.
 pub const UNITS_SMALL: Tile = Tile::new(64, 64, 32, 8, 4);
 /// The fewest products that are worth matrix units: with fewer, starting and waiting is what takes time.
 const LEAST_UNITS: usize = 1 << 25;
 /// The fewest products worth a part of their own there.
 const LEAST_UNITS_PART: usize = 128;
+/// From this summed extent on, parts of it by large tiles are faster than the whole of it by small ones.
+const LONG_UNITS: usize = 1024;
+/// How much more of the multiprocessors a tile must keep busy to be worth its less favourable shape.
+const BUSIER: f64 = 0.1;
 
 /// The cut of a mixed product on matrix units, where there are such and they suit the extents.
 pub(super) fn choose_units([rows, columns, depth]: [usize; 3], limits: &Limits) -> Option<Cut> {
@@ -141,13 +156,39 @@ pub(super) fn choose_units([rows, columns, depth]: [usize; 3], limits: &Limits) 
         units::workgroup_bytes(tile) as usize <= limits.workgroup_bytes
             && tile.threads() as usize <= limits.threads
     };
-    let large = groups(&UNITS_LARGE) >= PROCESSORS && fits(&UNITS_LARGE);
-    let tile = if large { UNITS_LARGE } else { UNITS_SMALL };
-    let mut parts = 1;
-    while groups(&tile) * parts < 3 * PROCESSORS / 4 && depth / (parts * 2) >= LEAST_UNITS_PART {
-        parts *= 2;
+    // As many parts as it takes to have this many workgroups.
+    let in_parts = |tile: Tile, enough: usize| {
+        let mut parts = 1;
+        while groups(&tile) * parts < enough && depth / (parts * 2) >= LEAST_UNITS_PART {
+            parts *= 2;
+        }
+        (tile, parts)
+    };
+    let small = in_parts(UNITS_SMALL, 3 * PROCESSORS / 4);
+    let large = groups(&UNITS_LARGE);
+    let mut cut = small;
+    if depth >= LONG_UNITS || large >= PROCESSORS / 2 {
+        let enough = PROCESSORS / 2;
+        // The share of the multiprocessors' time that has a workgroup.
+        let busy = |(tile, parts): (Tile, usize)| {
+            let all = groups(&tile) * parts;
+            all as f64 / all.next_multiple_of(PROCESSORS) as f64
+        };
+        cut = in_parts(UNITS_LARGE, enough);
+        let is_whole = |tile: &Tile| {
+            rows.is_multiple_of(tile.rows as usize) || columns.is_multiple_of(tile.columns as usize)
+        };
+        for tile in [UNITS_NARROW, UNITS_FLAT].into_iter().filter(is_whole) {
+            let other = in_parts(tile, enough);
+            if busy(other) > busy(cut) + BUSIER {
+                cut = other;
+            }
+        }
+        if cut == (UNITS_LARGE, 1) && (PROCESSORS..=2 * PROCESSORS).contains(&large) {
+            cut = (UNITS_BROAD, 1);
+        }
     }
-    fits(&tile).then_some(Cut::Units(tile, parts))
+    [cut, small].into_iter().find(|(tile, _)| fits(tile)).map(|(tile, parts)| Cut::Units(tile, parts))
 }
 
 /// Microseconds that the kernel for few columns is expected to take.
@@ -210,6 +251,8 @@ mod tests {
         assert_eq!(choose([64, 3136, 128], RIGHT_TRANSPOSED, &ROOMY), Cut::Tiles(SMALL, 1));
         assert_eq!(choose([512, 512, 64], LEFT_TRANSPOSED, &ROOMY), Cut::Tiles(SMALL, 1));
         assert_eq!(choose([1024; 3], LEFT_TRANSPOSED, &ROOMY), Cut::Tiles(DEEP, 1));
+        assert_eq!(choose([1024, 384, 4096], LEFT_TRANSPOSED, &ROOMY), Cut::Tiles(LARGE, 8));
+        assert_eq!(choose([4096, 384, 384], PLAIN, &ROOMY), Cut::Tiles(SLIM, 1));
         assert_eq!(choose([1024, 512, 784], PLAIN, &ROOMY), Cut::Tiles(MEDIUM, 1));
         assert_eq!(choose([64, 512, 512], PLAIN, &ROOMY), Cut::Tiles(TINY, 1));
         assert!(matches!(choose([64, 512, 784], PLAIN, &ROOMY), Cut::Tiles(SMALL, 4..)));
@@ -228,6 +271,11 @@ mod tests {
     fn matrix_units_are_for_large_products() {
         assert_eq!(choose_units([4096; 3], &ROOMY), Some(Cut::Units(UNITS_LARGE, 1)));
         assert_eq!(choose_units([1024, 512, 784], &ROOMY), Some(Cut::Units(UNITS_SMALL, 1)));
+        assert_eq!(choose_units([4096, 384, 384], &ROOMY), Some(Cut::Units(UNITS_NARROW, 1)));
+        assert_eq!(choose_units([4096, 1024, 384], &ROOMY), Some(Cut::Units(UNITS_BROAD, 1)));
+        assert_eq!(choose_units([4096, 1536, 384], &ROOMY), Some(Cut::Units(UNITS_LARGE, 1)));
+        assert_eq!(choose_units([384, 384, 4096], &ROOMY), Some(Cut::Units(UNITS_NARROW, 8)));
+        assert_eq!(choose_units([384, 1024, 4096], &ROOMY), Some(Cut::Units(UNITS_FLAT, 4)));
         assert_eq!(choose_units([64, 512, 784], &ROOMY), None);
         assert_eq!(choose_units([4096, 10, 4096], &ROOMY), None);
         assert_eq!(choose_units([4096; 3], &SPARE), None);

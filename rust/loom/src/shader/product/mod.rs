@@ -28,7 +28,10 @@ mod tiled;
 mod together;
 pub mod units;
 
-pub use choose::{BROAD, DEEP, EVEN, HUGE, LARGE, MEDIUM, SMALL, TALL, TINY, UNITS_LARGE, UNITS_SMALL};
+pub use choose::{
+    BROAD, DEEP, EVEN, HUGE, LARGE, MEDIUM, SLIM, SMALL, TALL, TINY, UNITS_BROAD, UNITS_FLAT, UNITS_LARGE,
+    UNITS_NARROW, UNITS_SMALL,
+};
 pub use column_sums::ColumnSums;
 pub use cut::{Cut, Limits};
 pub use few_columns::{FewColumns, MAX_COLUMNS};

@@ -186,7 +186,9 @@ impl Tiled<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shader::product::{Edges, Hooks, UNITS_LARGE, UNITS_SMALL};
+    use crate::shader::product::{
+        Edges, Hooks, UNITS_BROAD, UNITS_FLAT, UNITS_LARGE, UNITS_NARROW, UNITS_SMALL,
+    };
     use crate::shader::{Operand, Shader};
 
     #[track_caller]
@@ -205,7 +207,15 @@ mod tests {
     /// Software adapters have no matrix units, so only naga sees the text there.
     #[test]
     fn every_text_is_valid() {
-        let tiles = [UNITS_LARGE, UNITS_SMALL, Tile::new(16, 32, 16, 4, 4), Tile::new(32, 256, 16, 8, 8)];
+        let tiles = [
+            UNITS_LARGE,
+            UNITS_BROAD,
+            UNITS_NARROW,
+            UNITS_FLAT,
+            UNITS_SMALL,
+            Tile::new(16, 32, 16, 4, 4),
+            Tile::new(32, 256, 16, 8, 8),
+        ];
         for tile in tiles {
             assert!(has_fragments(&tile) && workgroup_bytes(&tile) <= 49152 && tile.threads() <= 256);
             for (left, right) in [(Along::Depth, Along::Across), (Along::Across, Along::Depth)] {

@@ -7,6 +7,7 @@ mod rows;
 mod text;
 mod tiled;
 mod tiles;
+mod units;
 
 use super::Attention;
 use crate::ops::Direction;
@@ -83,7 +84,9 @@ impl Attention {
             return few.record(self, recorder);
         }
         let vector = self.vectors().element();
+        let on_units = self.suits_units(recorder.capabilities());
         let Across { shader, groups } = match self.tiles(recorder, self.queries, tiles::FORWARD) {
+            _ if on_units => self.forward_on_units(),
             Some(tiles) => self.forward_in_tiles(tiles),
             None => self.forward_in_rows(),
         };
@@ -126,7 +129,9 @@ impl Attention {
                 .read("means", "f32", means.clone());
             self.masks(shader, recorder, 6)
         };
+        let on_units = self.suits_units(recorder.capabilities());
         let Across { shader, groups } = match self.tiles(recorder, self.queries, tiles::QUERIES) {
+            _ if on_units => self.queries_on_units(),
             Some(tiles) => self.queries_in_tiles(tiles),
             None => self.queries_in_rows(),
         };
@@ -134,6 +139,7 @@ impl Attention {
         self.run(recorder, Across { shader, groups }, self.heads)?;
 
         let Across { shader, groups } = match self.tiles(recorder, self.keys, tiles::KEYS) {
+            _ if on_units => self.keys_on_units(),
             Some(tiles) => self.keys_in_tiles(tiles),
             None => self.keys_in_rows(),
         };
@@ -151,7 +157,7 @@ mod tests {
     use super::super::tests::{Case, any, gradient};
     use super::super::{CacheAppend, FixedMask};
     use super::*;
-    use crate::gpu::testing::{check, compare, gpu, run_with_workgroups_of};
+    use crate::gpu::testing::{check, compare, gpu, run, run_with_workgroups_of};
     use crate::ops::testing::{Data, Setting, numbers};
     use crate::simd::Cpu;
     use proptest::prelude::*;
@@ -217,6 +223,40 @@ mod tests {
                 for bytes in [1 << 10, 1 << 13, 1 << 14, 3 << 13, 1 << 15] {
                     let found = run_with_workgroups_of(&gpu, &op, setting, bytes).unwrap();
                     compare(&op, &expected, &found);
+                }
+            }
+        }
+    }
+
+    /// On matrix units, where there are such: of everything that says who sees whom, and of tiles that are filled in part.
+    #[test]
+    fn rounded_operands_come_close() {
+        let Some(gpu) = gpu() else { return };
+        let causal = |op: Attention| Attention { causal: true, ..op };
+        let fixed = Arc::new(FixedMask::new(48, 48, |i, j| i > 2 && (i + j) % 3 > 0));
+        let cases = [
+            causal(Attention::new((80, 80), (4, 2), 64)),
+            Attention::new((64, 112), (2, 2), 32),
+            Attention { window: Some(20), ..causal(Attention::new((144, 144), (3, 1), 16)) },
+            Attention { window: Some(40), ..Attention::new((96, 96), (1, 1), 128) },
+            Attention { fixed: Some(fixed), soft_cap: Some(2.0), ..Attention::new((48, 48), (2, 1), 48) },
+        ];
+        for op in cases {
+            let op = Attention { mixed: true, ..op };
+            let case = Case::<f32>::new(&op, 2);
+            let forward = case.forward(&op);
+            let found = forward.run(&op);
+            let backward = case.backward(&op, found[0].real(), found[1].real());
+            for (op, setting) in [(op.clone(), &forward), (gradient(&op), &backward)] {
+                let expected = setting.run(&op);
+                let found = run(&gpu, &op.clone().into(), setting, None).unwrap();
+                for (expected, found) in expected.iter().zip(&found) {
+                    let (expected, found) = (expected.real(), found.real());
+                    // A logarithm of no sum is as large as can be on both.
+                    let pairs = expected.iter().zip(found).filter(|(one, _)| one.abs() < 1e30);
+                    let largest = pairs.clone().map(|(one, _)| one.abs()).fold(1e-3, f32::max);
+                    let worst = pairs.map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
+                    assert!(worst < 3e-3 * largest, "{op}: {worst} of {largest}");
                 }
             }
         }

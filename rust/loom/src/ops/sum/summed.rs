@@ -1,0 +1,79 @@
+//! A sum to which those who make its operands add their own, on devices where starting a kernel of its own for that
+//! takes longer than adding.
+
+use crate::ops::{Direction, Normalize, Op, Product};
+use crate::shader::{Operand, Recorder};
+use crate::{Error, Result};
+
+/// What adds its result to a sum instead of handing it on.
+#[derive(Clone, Debug)]
+pub enum Added {
+    /// A product, forwards or for the gradient of its input.
+    Product(Product),
+    /// The gradient of what a norm of rows has read.
+    Normalize(Normalize),
+}
+
+impl Added {
+    /// What an operation is where it can add to a sum.
+    pub fn of(op: &Op) -> Option<Self> {
+        match op {
+            Op::Product(product) if !product.quantized && product.direction != Direction::WeightGradient => {
+                Some(Self::Product(product.clone()))
+            }
+            Op::Normalize(norm) if norm.direction == Direction::InputGradient => {
+                Some(Self::Normalize(norm.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether what is stored is more than a sum, so that nothing can be in it beforehand: it may be added to
+    /// another value, but to nothing that is there.
+    pub fn changes_sums(&self) -> bool {
+        match self {
+            Self::Product(product) => product.activation.is_some() || product.derivative.is_some(),
+            Self::Normalize(_) => true,
+        }
+    }
+}
+
+/// `y = x + a + b + ...`, a and b being what operations make: x first, where there is one, then each of them adds its
+/// own.
+///
+/// Reads x, and then the operands of each of them in order; writes y.
+#[derive(Clone, Debug)]
+pub struct Summed {
+    /// What is added, and how many operands it has; what changes sums comes first.
+    pub parts: Vec<(Added, usize)>,
+    /// Whether the sum begins with a value.
+    pub begins: bool,
+}
+
+impl Summed {
+    /// Records its dispatches.
+    ///
+    /// # Errors
+    /// As [`GpuOperation::record`](crate::shader::GpuOperation::record).
+    pub fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let mut operands = std::mem::take(&mut recorder.reads).into_iter();
+        let missing = || Error::Internal("a sum lacks an operand".into());
+        let begins = if self.begins { Some(operands.next().ok_or_else(missing)?) } else { None };
+        for (number, (part, count)) in self.parts.iter().enumerate() {
+            recorder.reads = operands.by_ref().take(*count).collect();
+            recorder.accumulate = number > 0;
+            part.record(recorder, begins.as_ref().filter(|_| number == 0))?;
+        }
+        recorder.accumulate = false;
+        Ok(())
+    }
+}
+
+impl Added {
+    fn record(&self, recorder: &mut Recorder<'_>, residual: Option<&Operand>) -> Result<()> {
+        match self {
+            Self::Product(product) => product.record_with_residual(recorder, residual),
+            Self::Normalize(norm) => norm.record_with_residual(recorder, residual),
+        }
+    }
+}
