@@ -145,7 +145,7 @@ impl Trainer {
             network.split_moments(rank, ranks);
         }
         network.passes.note_training();
-        network.keep_back();
+        network.keep_back()?;
         let mut values = step_values(&self.config, network, 0, self.total_steps);
         self.config.check_accumulation()?;
         let shard = |number: usize| &rows[share(rows.len(), shards, number)];
