@@ -31,6 +31,7 @@ help:
 	@echo 'make soak    the long tests that make test leaves out'
 	@echo 'make fuzz    every fuzz target in turn, for MINUTES in all (10)'
 	@echo 'make model   the thread pool under a model checker'
+	@echo 'make sanitize   the thread pool under sanitizers, with a nightly toolchain of Rust'
 	@echo 'make bench   benchmarks, and the same work in PyTorch and JAX where they are installed'
 	@echo 'make build   the wheel, into dist/'
 	@echo 'make docs    the documentation as a site, into target/site'
@@ -74,6 +75,10 @@ fuzz:
 .PHONY: model
 model:
 	cargo test --manifest-path rust/pool-model/Cargo.toml --target-dir target/pool-model -- --nocapture
+
+.PHONY: sanitize
+sanitize:
+	tools/sanitize
 
 .PHONY: bench
 bench: $(STAMPS)/release

@@ -188,7 +188,7 @@ def assign(name: str) -> Call:
 
 
 def parameter(draw: random.Random, net: Any) -> object:
-    name = draw.choice(handle(net).parameters)
+    name = draw.choice(list(handle(net).parameters))
     handle(net)[name] = odd(draw)
     return setattr(handle(net), name, odd(draw))
 

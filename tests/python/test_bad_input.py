@@ -71,6 +71,7 @@ DATA: list[tuple[Callable[[loom.Network], object], type[Exception], str]] = [
     (lambda net: train(net, X, Y.astype(float)), loom.DTypeError, "class indices must be integers"),
     (lambda net: train(net, X, np.eye(4)[Y]), loom.ShapeError, r"\(rows, 3\)"),
     (lambda net: train(net, X, ["a"] * 40), loom.DataError, r"1 labels \(a\).* tells 3 classes"),
+    (lambda net: train(net, X, [2**70] * 40), loom.DataError, "does not fit 64 bits"),
     (lambda net: train(net, X[:0], Y[:0]), loom.DataError, "no samples"),
     (
         lambda net: train(net, nan_in(X, 7), Y),
@@ -106,6 +107,10 @@ DATA: list[tuple[Callable[[loom.Network], object], type[Exception], str]] = [
         loom.ConfigError,
         'did you mean "accuracy"',
     ),
+    # What is callable, but not with outputs and targets.
+    (lambda net: net.evaluate((X, Y), quiet(), metrics=[len]), loom.ConfigError, "len. cannot be called"),
+    (lambda net: net.evaluate((X, Y), quiet(), metrics=[int]), loom.ConfigError, "int. cannot be called"),
+    (lambda net: net.evaluate((X, Y), quiet(), metrics=[zip]), loom.ConfigError, "zip. must return a number"),
 ]
 
 ASSIGN: list[tuple[Callable[[loom.Network], object], type[Exception], str]] = [

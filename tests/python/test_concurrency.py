@@ -15,6 +15,7 @@ import pytest
 import loom
 from networks import blobs, cnn, mlp, quiet, weights
 from programs import answer_when_interrupted
+from racing_calls import Race
 
 
 @pytest.mark.parametrize("make", [mlp, cnn])
@@ -99,6 +100,17 @@ def test_predicting_beside_training_never_crashes() -> None:
     assert not strange
     loom.train(net, blobs(), quiet())
     assert np.isfinite(net.predict(blobs()[0])).all()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_whatever_eight_threads_call_of_shared_networks_is_done_or_refused() -> None:
+    race = Race(seed=3, threads=8)
+    race.run(lambda made: made < 15)
+    assert race.wrong == []
+    # They do come into each other's way, and more is done than refused.
+    assert race.counted["StateError"] > 0
+    assert race.counted["done"] > 30
+    assert sum(race.counted.values()) == 8 * 15
 
 
 def test_training_works_in_another_thread() -> None:

@@ -57,6 +57,19 @@ def test_every_crate_is_listed_with_a_reason() -> None:
     assert rows("Rust") == found
 
 
+def test_the_least_versions_of_crates_are_those_that_are_tested() -> None:
+    locked = {(package["name"], package["version"]) for package in read("Cargo.lock")["package"]}
+    for folder in ("loom", "loom-python"):
+        manifest = read(f"rust/{folder}/Cargo.toml")
+        for kind in ("dependencies", "dev-dependencies"):
+            for name, wanted in manifest.get(kind, {}).items():
+                version = wanted if isinstance(wanted, str) else wanted.get("version")
+                if version is None:
+                    assert wanted == {"workspace": True}, name
+                else:
+                    assert (name, version) in locked, f"{name} = {version} in the manifest of {folder}"
+
+
 def test_every_package_is_listed_with_a_reason() -> None:
     assert rows("Python") == python_dependencies()
 

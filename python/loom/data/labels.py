@@ -127,7 +127,7 @@ def as_names(target: ArrayLike) -> NDArray[Any]:
         target: Labels; what is none comes back as the array that it is.
 
     Raises:
-        DataError: A label is missing.
+        DataError: A label is missing, or too large a number.
     """
     array = as_numpy(target, what="target")
     if array.dtype.kind == "T":
@@ -142,7 +142,12 @@ def as_names(target: ArrayLike) -> NDArray[Any]:
         return array.astype(str)
     if _all(held, (bool, np.bool_)):
         return array.astype(bool)
-    return array.astype(np.int64) if _all(held, (int, np.integer)) else array
+    if not _all(held, (int, np.integer)):
+        return array
+    try:
+        return array.astype(np.int64)
+    except OverflowError as error:
+        raise DataError("target: a label is a whole number that does not fit 64 bits") from error
 
 
 def _all(values: Iterable[Any], kinds: tuple[type, ...]) -> bool:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from loom import _native, losses, metrics
 from loom._settings.checks import flag
+from loom._settings.suggestions import shown
 from loom.data import ArraySource, BatchSource, Data, Source, as_source
 from loom.engine import HasEngine, engine_of
 from loom.errors import ConfigError, StateError
@@ -221,7 +222,23 @@ def in_order(
             found[name] = next(measured)
         elif seen:
             whole = whole or tuple(map(np.concatenate, zip(*seen, strict=True)))
-            found[name] = float(metric(*whole))
+            found[name] = _measured(metric, name, *whole)
         else:
             found[name] = float("nan")
     return found
+
+
+def _measured(metric: Callable[..., float], name: str, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
+    """What somebody's own metric makes of outputs and targets; errors from inside of it are its own."""
+    try:
+        measured = metric(outputs, targets)
+    except TypeError as error:
+        # With nothing of the metric below this call, it was refused at the door.
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            problem = f"metric {shown(name)} cannot be called with outputs and targets: {error}"
+            raise ConfigError(problem) from error
+        raise
+    try:
+        return float(measured)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"metric {shown(name)} must return a number, got {shown(measured)}") from error

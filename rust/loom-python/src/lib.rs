@@ -21,7 +21,10 @@ mod training;
 mod tween;
 
 /// The native half of the `loom` package; users import `loom`.
-#[pymodule]
+///
+/// It needs no GIL: every class is frozen, what changes in one is behind a lock that raises instead of waiting, and what
+/// is shared by all is atomic or locked.
+#[pymodule(gil_used = false)]
 mod _native {
     use loom::layers::Sample;
     use loom::ops::pointwise::Activation;

@@ -3,7 +3,7 @@
 
 use loom::gpu::{Fault, Gpu};
 use loom::io::SaveOptions;
-use loom::layers::{BatchNorm, Dense, Dropout};
+use loom::layers::{BatchNorm, Dense, Dropout, Lstm};
 use loom::network::LayerValue;
 use loom::ops::pointwise::Activation;
 use loom::program::LayerPath;
@@ -47,6 +47,14 @@ fn network() -> Result<Network> {
     Ok(network)
 }
 
+/// One that carries its states from batch to batch.
+fn stateful() -> Result<Network> {
+    let mut network = Network::sequential([2, 3])?;
+    network.add([0, 0, 0], Lstm { stateful: true, ..Lstm::new(5) })?;
+    network.add([0, 0, 0], Dense::new(3))?;
+    Ok(network)
+}
+
 fn input() -> Vec<f32> {
     (0..ROWS * 6).map(|i| ((i as f32 + 1.0) * 0.618_034).fract() * 2.0 - 1.0).collect()
 }
@@ -64,23 +72,31 @@ fn config(batch_size: usize, accumulate: usize) -> Result<TrainingConfig> {
 
 /// Trains to the end, and brings the weights back after every third step.
 fn learn(network: &mut Network, config: &TrainingConfig, resume: bool) -> Result<()> {
+    learn_until(network, config, resume, u64::MAX)
+}
+
+/// The same, as far as a step that is a multiple of three.
+fn learn_until(network: &mut Network, config: &TrainingConfig, resume: bool, end: u64) -> Result<()> {
     let (input, labels) = (input(), (0..ROWS as i32).map(|i| i % 3).collect::<Vec<_>>());
-    let examples = Examples::classified(tensor_view(&[ROWS, 6], &input)?, &labels);
+    let shape = [&[ROWS], &network.input_shape()[..]].concat();
+    let examples = Examples::classified(tensor_view(&shape, &input)?, &labels);
     network.build()?;
     let mut epoch = Epoch::new(config, ROWS);
     let options =
         TrainerOptions { total_steps: epoch.total_steps(config), resume, ..TrainerOptions::default() };
     let mut trainer = Trainer::with_options(network, config, &examples, options)?;
-    while network.optimizer_state().epoch < config.epochs {
+    while network.optimizer_state().epoch < config.epochs && network.optimizer_state().step < end {
         epoch.begin(config, network.optimizer_state().epoch);
-        while !epoch.is_done(network) {
+        while !epoch.is_done(network) && network.optimizer_state().step < end {
             let left = 3 - network.optimizer_state().step % 3;
             epoch.advance(&mut trainer, network, &examples, left, Duration::MAX)?;
             if network.optimizer_state().step.is_multiple_of(3) {
                 network.synchronize()?;
             }
         }
-        end_epoch(network);
+        if epoch.is_done(network) {
+            end_epoch(network);
+        }
     }
     Ok(())
 }
@@ -118,6 +134,40 @@ fn a_training_that_loses_its_device_goes_on_to_the_same_bits() -> Result<()> {
             assert!(saved(&mut network)? == expected, "{here}");
         }
     }
+    Ok(())
+}
+
+/// What layers carry from batch to batch is of the step that the network goes back to.
+#[test]
+fn what_layers_carry_goes_back_with_the_weights() -> Result<()> {
+    let Some(_alone) = alone() else { return Ok(()) };
+    let config = TrainingConfig { shuffle: false, ..config(8, 1)? };
+    let mut whole = stateful()?;
+    whole.to("gpu")?;
+    learn(&mut whole, &config, false)?;
+    let expected = saved(&mut whole)?;
+    let mut carrying = 0;
+    for after in [0, 4, 13] {
+        let mut network = stateful()?;
+        network.to("gpu")?;
+        gpu_of(&network).meet(Fault::Loss(after));
+        learn(&mut network, &config, false).expect_err("a lost device");
+        network.to("cpu")?;
+        let mut alike = stateful()?;
+        alike.to("gpu")?;
+        learn_until(&mut alike, &config, false, network.optimizer_state().step)?;
+        let names = network.state_names([0, 0, 0], 0)?;
+        assert_eq!(names, alike.state_names([0, 0, 0], 0)?, "loss after {after} submits");
+        for name in &names {
+            let found = network.state([0, 0, 0], 0, name)?;
+            assert_eq!(found, alike.state([0, 0, 0], 0, name)?, "loss after {after} submits: {name}");
+        }
+        carrying += names.len();
+        network.to("gpu")?;
+        learn(&mut network, &config, true)?;
+        assert!(saved(&mut network)? == expected, "loss after {after} submits");
+    }
+    assert!(carrying > 0);
     Ok(())
 }
 

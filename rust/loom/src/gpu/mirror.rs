@@ -275,11 +275,12 @@ impl Mirror {
                     Place::Gradient(_) => self.gradients = Side::Device,
                     Place::Moment { .. } => self.moments = Side::Device,
                     Place::State(_) => self.states = Side::Device,
-                    Place::Version(..)
-                    | Place::Buffer(_)
-                    | Place::Alias(_)
-                    | Place::Carried(_)
-                    | Place::Ring { .. } => {}
+                    Place::Carried(_) => {
+                        if let Some(carried) = &mut registry.carried {
+                            carried.note_change();
+                        }
+                    }
+                    Place::Version(..) | Place::Buffer(_) | Place::Alias(_) | Place::Ring { .. } => {}
                 }
             }
             if let Op::Encode(encode) = &step.op {

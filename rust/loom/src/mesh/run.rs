@@ -121,7 +121,7 @@ impl Mesh {
         match self.training {
             true => {
                 network.passes.note_training();
-                network.keep_back();
+                network.keep_back()?;
             }
             false => _ = network.passes.note(),
         }

@@ -224,7 +224,7 @@ impl Network {
     /// gradients and optimizer moments go along, and what stateful layers carry.
     ///
     /// A GPU that was lost is left with the weights as they were last brought back from it, and with
-    /// nothing carried.
+    /// what was carried then.
     ///
     /// # Errors
     /// [`Error::Device`] for a GPU that is not there, or that cannot run this network's precision.
@@ -245,14 +245,14 @@ impl Network {
         {
             return Err(error);
         }
-        if self.device.is_lost() {
-            self.go_back()?;
-        }
         let carried = match &self.registry.carried {
-            Some(_) if self.device.is_lost() => None,
+            _ if self.device.is_lost() => self.carried_before_loss(&device)?,
             Some(carried) => Some(carried.moved_to(device.accelerator().as_ref())?),
             None => None,
         };
+        if self.device.is_lost() {
+            self.go_back()?;
+        }
         self.device = device;
         self.registry.place_on(self.device.mirror());
         self.registry.carried = carried;
@@ -269,11 +269,15 @@ impl Network {
     /// # Errors
     /// [`Error::Device`] where the GPU was lost.
     pub fn synchronize(&mut self) -> Result<()> {
-        let was_ahead = !self.registry.is_synchronized();
-        let outcome = self.registry.synchronize();
-        if was_ahead {
-            self.keep_back();
+        if self.registry.is_synchronized() {
+            return self.registry.synchronize();
         }
+        // First, so that a device which is lost in between leaves both as they were.
+        let outcome = self.copy_carried().and_then(|carried| {
+            self.registry.synchronize()?;
+            self.note_kept(carried);
+            Ok(())
+        });
         outcome.map_err(|error| self.with_loss(error))
     }
 

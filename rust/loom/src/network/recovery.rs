@@ -2,17 +2,48 @@
 
 use super::Network;
 use super::kept_back::KeptBack;
+use crate::device::Device;
 use crate::error::AS_READ_BACK;
-use crate::state::OptimizerState;
+use crate::state::{Carried, CarriedCopy, OptimizerState};
 use crate::{Error, Result};
 
 impl Network {
-    /// Notes the counters before a device moves anything that it alone has from there on.
-    pub(crate) fn keep_back(&mut self) {
-        if !self.device.is_host() && self.registry.is_synchronized() {
-            self.kept_back =
-                Some(KeptBack { state: self.optimizer_state.clone(), measures: self.measures.clone() });
+    /// Notes the counters, and what layers carry, before a device moves anything that it alone has from there on.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the device was lost, [`Error::Memory`] where there is no room.
+    pub(crate) fn keep_back(&mut self) -> Result<()> {
+        if self.device.is_host() || !self.registry.is_synchronized() {
+            return Ok(());
         }
+        let carried = self.copy_carried().map_err(|error| self.with_loss(error))?;
+        self.note_kept(carried);
+        Ok(())
+    }
+
+    /// Notes what belongs to what the host has now.
+    pub(super) fn note_kept(&mut self, carried: Option<CarriedCopy>) {
+        let (state, measures) = (self.optimizer_state.clone(), self.measures.clone());
+        self.kept_back = Some(KeptBack { state, measures, carried });
+    }
+
+    /// What layers carry from batch to batch, as it is now; the copy that there is where nothing has changed since.
+    pub(super) fn copy_carried(&self) -> Result<Option<CarriedCopy>> {
+        let Some(carried) = self.registry.begun() else { return Ok(None) };
+        let held = self.kept_back.as_ref().and_then(|kept| kept.carried.as_ref());
+        let held = held.filter(|copy| copy.is_of(carried)).cloned();
+        held.map_or_else(|| carried.copy(), Ok).map(Some)
+    }
+
+    /// What layers carried when the host last had everything, for another device; nothing where they carried nothing,
+    /// or are others now.
+    pub(super) fn carried_before_loss(&self, device: &Device) -> Result<Option<Carried>> {
+        let copy = self.kept_back.as_ref().and_then(|kept| kept.carried.as_ref());
+        // Where nothing newer was lost with the device, somebody may have had the layers begin anew.
+        let copy = copy.filter(|_| self.registry.carried.is_some() || !self.registry.is_synchronized());
+        let fits = |copy: &&CarriedCopy| self.is_built() && copy.places() == self.carried_in_training();
+        let Some(copy) = copy.filter(fits) else { return Ok(None) };
+        copy.placed_on(self.precision, device.accelerator().as_ref()).map(Some)
     }
 
     /// Goes back to what the host has, where the device was lost with anything newer.
@@ -21,7 +52,7 @@ impl Network {
             return Ok(());
         }
         self.registry.go_back()?;
-        if let Some(KeptBack { state, measures }) = self.kept_back.take() {
+        if let Some(KeptBack { state, measures, .. }) = self.kept_back.take() {
             (self.optimizer_state, self.measures) = (state, measures);
         }
         // Gradients that were added up are none any more.

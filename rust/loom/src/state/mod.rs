@@ -19,5 +19,6 @@ pub(crate) use ring::Member;
 pub use ring::Ring;
 pub use spec::{CarriedSpec, StateSpec};
 pub use states::Carried;
+pub(crate) use states::CarriedCopy;
 pub(crate) use states::{CarriedPlace, State};
 pub(crate) use training::{KnownReach, StateCopies, WatchPlaces};

@@ -159,6 +159,7 @@ impl Registry {
     pub(crate) fn begin_carrying(&mut self) {
         if let Some(carried) = &mut self.carried {
             carried.begun = true;
+            carried.note_change();
         }
     }
 

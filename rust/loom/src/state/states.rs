@@ -99,6 +99,45 @@ pub struct Carried {
     pub(crate) buffers: Vec<Buffer>,
     /// On the device that the network was on when this was made, where that has memory of its own.
     pub(crate) on_device: Option<DeviceMemory>,
+    /// Grows with every change of what is carried.
+    changes: u64,
+}
+
+/// What was carried at one moment, on the host.
+#[derive(Clone, Debug)]
+pub(crate) struct CarriedCopy {
+    /// The memory that it is of, and how often that had changed.
+    of: (u64, u64),
+    places: Vec<CarriedPlace>,
+    rows: usize,
+    contents: Arc<Vec<Buffer>>,
+}
+
+impl CarriedCopy {
+    /// Whether this is what the memory holds now.
+    pub(crate) fn is_of(&self, carried: &Carried) -> bool {
+        self.of == (carried.id, carried.changes)
+    }
+
+    /// What it is of.
+    pub(crate) fn places(&self) -> &[CarriedPlace] {
+        &self.places
+    }
+
+    /// Memory with this content, on a device with memory of its own if one is given.
+    ///
+    /// # Errors
+    /// [`Error::Device`] and [`Error::Memory`] where there is no room.
+    pub(crate) fn placed_on(
+        &self,
+        precision: Precision,
+        device: Option<&Arc<dyn Accelerator>>,
+    ) -> Result<Carried> {
+        let mut carried = Carried::new(self.places.clone(), self.rows, precision, device)?;
+        carried.restore(self.contents.to_vec());
+        carried.begun = true;
+        Ok(carried)
+    }
 }
 
 /// A device with what is carried there.
@@ -131,6 +170,7 @@ impl Carried {
             places,
             buffers: Vec::new(),
             on_device: None,
+            changes: 0,
         };
         if let Some(device) = device {
             let bytes = |place: &CarriedPlace| (place.spec.shape.len() * rows * precision.size()) as u64;
@@ -196,8 +236,27 @@ impl Carried {
         Ok(self.buffers.clone())
     }
 
+    /// Notes that what is carried has changed.
+    pub(crate) fn note_change(&mut self) {
+        self.changes += 1;
+    }
+
+    /// A copy of everything that knows what it is of.
+    ///
+    /// # Errors
+    /// As [`contents`](Self::contents).
+    pub(crate) fn copy(&self) -> Result<CarriedCopy> {
+        Ok(CarriedCopy {
+            of: (self.id, self.changes),
+            places: self.places.clone(),
+            rows: self.rows,
+            contents: Arc::new(self.contents()?),
+        })
+    }
+
     /// Puts such a copy back.
     pub(crate) fn restore(&mut self, contents: Vec<Buffer>) {
+        self.note_change();
         if let Some(memory) = &self.on_device {
             for (allocation, content) in memory.allocations.iter().zip(&contents) {
                 memory.device.upload(allocation, 0, content.bytes());

@@ -115,7 +115,7 @@ impl Network {
             input.copy_to(run.write::<T>(port));
         }
         let values = self.manual_values();
-        self.keep_back();
+        self.keep_back()?;
         let access = Access::Exclusive(&mut self.registry);
         run.execute(access, Phase::Forward..=Phase::Forward, &values)?;
         // Running statistics see every training pass, as elsewhere.
@@ -313,7 +313,7 @@ impl Network {
             self.optimizer_state.count_step();
             return Ok(());
         }
-        self.keep_back();
+        self.keep_back()?;
         let optimizer = self.optimizer_state.optimizer.clone();
         self.registry.prepare_moments(optimizer.slots().len(), self.precision.size())?;
         let values = StepValues { rate, ..self.manual_values() };

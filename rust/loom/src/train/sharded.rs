@@ -217,7 +217,7 @@ impl Trainer {
         }
         network.registry.splits_gradients = exchange.splits_gradients() && network.registry.owned.is_some();
         network.passes.note_training();
-        network.keep_back();
+        network.keep_back()?;
         let mut values = step_values(&self.config, network, 0, self.total_steps);
         self.config.check_accumulation()?;
         let own = share(shards, ranks, rank);

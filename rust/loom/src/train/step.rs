@@ -103,7 +103,7 @@ impl Trainer {
         batches: &[(&Examples<'_>, Rows<'_>)],
     ) -> Result<StepReport> {
         network.passes.note_training();
-        network.keep_back();
+        network.keep_back()?;
         let mut values = step_values(&self.config, network, 0, self.total_steps);
         if batches.len() > 1 {
             self.config.check_accumulation()?;
@@ -375,7 +375,7 @@ impl Trainer {
             return Err(Error::Internal("an engine without frames was given one".into()));
         };
         network.passes.note_training();
-        network.keep_back();
+        network.keep_back()?;
         network.registry.gradients_zeroed = true;
         let outcome = frames.train(&mut self.run, &mut network.registry, steps, resident, kept, halts);
         outcome.map_err(|error| network.with_loss(error))

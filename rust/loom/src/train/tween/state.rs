@@ -135,7 +135,7 @@ impl TweenState {
         self.trainer.fit(network, input.rows(), self.trainer.plan)?;
         network.prepare_carried([input.rows()])?;
         network.passes.note_training();
-        network.keep_back();
+        network.keep_back()?;
         // A pass that no update follows is drawn anew the next time.
         let forwards = network.optimizer_state.forwards;
         network.optimizer_state.forwards += 1;
