@@ -7,7 +7,9 @@ and the prompt of 512 itself. Both programs take turns, in processes of their ow
     python benches/peers/language_decode.py --types q4_0 q8_0 --threads 1 2
     python benches/peers/language_decode.py --types q4_0 --llama PYTHON --files FOLDER
 
-PYTHON is an interpreter that has llama-cpp-python, and FOLDER has files of the same shape, SHAPE_TYPE.gguf.
+PYTHON is an interpreter that has llama-cpp-python, and FOLDER has files of the same shape, SHAPE_TYPE.gguf, which
+loom then reads, too. With --rounds both take turns several times, and the best of each counts: others use the
+machine. Prompts end in the output of their last step alone, as llama.cpp has it.
 What the memory is read at by one thread is printed too, in large pages and in small ones.
 """
 
@@ -26,17 +28,21 @@ import numpy as np
 import loom
 from loom import nn
 
-width, blocks, heads, shared, hidden, words = map(int, sys.argv[3:9])
-part = [
-    nn.Residual([nn.RMSNorm(epsilon=1e-5), nn.MultiHeadAttention(
-        heads, key_value_heads=shared, causal=True, rotary=nn.Rotary(), bias=False)]),
-    nn.Residual([nn.RMSNorm(epsilon=1e-5), nn.SwiGLU(hidden)]),
-]
-layers = [nn.Embedding(words, width), *blocks * part, nn.RMSNorm(epsilon=1e-5), nn.TiedHead(words)]
-net = loom.Sequential(layers, input_shape=1024)
-net.build()
-if sys.argv[1] != "float32":
-    net.morph(sys.argv[1], activations=sys.argv[2] if sys.argv[2] != "float" else None).drop_master()
+activations = sys.argv[2] if sys.argv[2] != "float" else None
+if sys.argv[9]:
+    net = loom.text.load(sys.argv[9], activations=activations).network
+else:
+    width, blocks, heads, shared, hidden, words = map(int, sys.argv[3:9])
+    part = [
+        nn.Residual([nn.RMSNorm(epsilon=1e-5), nn.MultiHeadAttention(
+            heads, key_value_heads=shared, causal=True, rotary=nn.Rotary(), bias=False)]),
+        nn.Residual([nn.RMSNorm(epsilon=1e-5), nn.SwiGLU(hidden)]),
+    ]
+    layers = [nn.Embedding(words, width), *blocks * part, nn.RMSNorm(epsilon=1e-5), nn.TiedHead(words)]
+    net = loom.Sequential(layers, input_shape=1024)
+    net.build()
+    if sys.argv[1] != "float32":
+        net.morph(sys.argv[1], activations=activations).drop_master()
 
 def decode(session):
     times = []
@@ -50,10 +56,10 @@ session = net.session(640)
 session(np.array([[5, 6, 7]]))
 short = decode(session)
 prompt = np.arange(10, 522)[None]
-net.session(640)(prompt[:, :64])
+net.session(640)(prompt[:, :64], last=True)
 session = net.session(640)
 begun = time.perf_counter()
-session(prompt)
+session(prompt, last=True)
 prefill = 512 / (time.perf_counter() - begun)
 print(short, decode(session), prefill)
 """
@@ -119,25 +125,30 @@ def main() -> None:
     parser.add_argument("--shape", choices=sorted(SHAPES), default="135m")
     parser.add_argument("--threads", nargs="+", type=int, default=[1])
     parser.add_argument("--llama", help="a Python with llama-cpp-python")
-    parser.add_argument("--files", default=".", help="where the GGUF files are")
+    parser.add_argument("--files", help="where the GGUF files are")
+    parser.add_argument("--rounds", type=int, default=1, help="how often each is timed; the best counts")
     options = parser.parse_args()
     print("memory, large and small pages:", _run(sys.executable, _MEMORY).replace("\n", "  "))
+    shape = SHAPES[options.shape]
     print("tokens/s: after 3, after 512, prompt of 512")
     for dtype in options.types:
         for threads in options.threads:
             floats = dtype.startswith(("float", "bfloat"))
-            for activations in ["float"] if floats else options.activations:
-                found = _run(
-                    sys.executable, _LOOM, dtype, activations, *SHAPES[options.shape], threads=threads
-                )
-                told = " ".join(f"{float(value):8.1f}" for value in found.split())
-                print(f"{dtype:8} {threads} threads  loom, {activations:5} activations {told}", flush=True)
+            file = f"{options.files}/{options.shape}_{dtype}.gguf" if options.files else ""
+            programs = {
+                f"loom, {activations:5} activations": (sys.executable, _LOOM, dtype, activations, *shape, file)
+                for activations in (["float"] if floats else options.activations)
+            }
             if options.llama:
-                file = f"{options.files}/{options.shape}_{dtype}.gguf"
-                told = " ".join(
-                    f"{float(value):8.1f}" for value in _run(options.llama, _LLAMA, file, threads).split()
-                )
-                print(f"{dtype:8} {threads} threads  llama.cpp               {told}", flush=True)
+                programs["llama.cpp"] = (options.llama, _LLAMA, file, threads)
+            best = dict.fromkeys(programs, [0.0, 0.0, 0.0])
+            for _ in range(options.rounds):
+                for name, program in programs.items():
+                    found = map(float, _run(*program, threads=threads).split())
+                    best[name] = [max(pair) for pair in zip(best[name], found, strict=True)]
+            for name, found in best.items():
+                told = " ".join(f"{value:8.1f}" for value in found)
+                print(f"{dtype:8} {threads} threads  {name:23} {told}", flush=True)
 
 
 if __name__ == "__main__":

@@ -107,6 +107,27 @@ def test_how_heads_pair_elements_makes_no_difference(qk_norm: bool, tmp_path: Pa
     assert (tmp_path / "halves").read_bytes() == (tmp_path / "pairs").read_bytes()
 
 
+@pytest.mark.parametrize("dtype", ["q8_0", "q4_0"])
+def test_activations_are_quantised_where_weights_stay_in_the_file(dtype: Any, tmp_path: Path) -> None:
+    loom.save_gguf(llama(tied=True), tmp_path / "net", dtype)
+    plain, quantised = loom.load(tmp_path / "net"), loom.load(tmp_path / "net")
+    quantised.morph(dtype, activations="int8")
+    # The table lies along its rows still, as the file has it.
+    tables = [net.layers[0].weights.packed("weight").codes for net in (plain, quantised)]
+    np.testing.assert_array_equal(tables[1], tables[0])
+    words = np.arange(12)[None] * 3 % 50
+    exact, made = plain.predict(words), quantised.predict(words)
+    assert not np.array_equal(made, exact)
+    assert np.abs(made - exact).max() < 0.1 * np.abs(exact).max()
+    # The head reads floats where nothing else than the other layers was chosen.
+    others = loom.load(tmp_path / "net")
+    others.morph(dtype, where=lambda layer: layer.kind != "embedding", activations="int8")
+    assert not np.array_equal(others.predict(words), made)
+    session = quantised.session(12)
+    steps = [session(words[:, :5])[:, -1], *(session(words[:, at : at + 1])[:, 0] for at in range(5, 12))]
+    np.testing.assert_array_equal(np.stack(steps, axis=1), made[:, 4:])
+
+
 def test_orders_of_rows_are_each_other_s_inverse() -> None:
     rows = np.arange(24.0).reshape(12, 2)
     assert to_pairs(rows, 2)[:6, 0].tolist() == [0, 6, 2, 8, 4, 10]

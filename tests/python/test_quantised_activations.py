@@ -81,3 +81,53 @@ def test_a_recurrence_is_its_formula(device: str, request: pytest.FixtureRequest
             made[:] = np.maximum(share + biases[1] + summed(code, scale, states), 0)
     # A state that differs in its last bits may be rounded to the next code.
     np.testing.assert_allclose(net.predict(x), expected, rtol=0, atol=1e-2 * np.abs(expected).max())
+
+
+def blocks(dtype: str, data: NDArray[np.uint8], inputs: int) -> tuple[NDArray[np.int64], F32]:
+    """Integers (blocks, 32, outputs) and scales (blocks, outputs) of a weight in blocks, by the formats' layouts."""
+    head, length = {"q8_0": (2, 34), "q4_0": (2, 18), "mxfp4": (1, 17)}[dtype]
+    each = data.reshape(-1, -(-inputs // 32), length)
+    bytes_ = each[..., head:]
+    if dtype == "q8_0":
+        integers = bytes_.view(np.int8).astype(np.int64)
+    elif dtype == "q4_0":
+        integers = np.concatenate([bytes_ & 15, bytes_ >> 4], axis=-1).astype(np.int64) - 8
+    else:
+        # Twice the numbers of E2M1, two to a byte, the first in the lower half.
+        numbers = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12])
+        integers = numbers[np.stack([bytes_ & 15, bytes_ >> 4], axis=-1).reshape(*bytes_.shape[:-1], 32)]
+    if dtype == "mxfp4":
+        scales = np.ldexp(np.float32(0.5), each[..., 0].astype(np.int64) - 127).astype(np.float32)
+    else:
+        scales = np.ascontiguousarray(each[..., :2]).view(np.float16)[..., 0].astype(np.float32)
+    return integers.transpose(1, 2, 0), scales.T
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("dtype", ["q8_0", "q4_0", "mxfp4"])
+def test_products_with_blocks_have_a_scale_for_each_block(
+    dtype: Any, device: str, request: pytest.FixtureRequest
+) -> None:
+    if device == "gpu":
+        request.getfixturevalue("gpu")
+    random = np.random.default_rng(3)
+    for rows, inputs, outputs in [(1, 96, 40), (3, 70, 5), (9, 100, 67)]:
+        # Blocks of very different sizes, one of zeros, and a row that is not finite.
+        x = random.normal(size=(rows, inputs)).astype(np.float32)
+        x[:, 32:64] *= 1000
+        x[0, :32] = 0
+        net = loom.Sequential([nn.Dense(outputs, bias=False)], input_shape=inputs)
+        net.morph(dtype, activations="int8").to(device)
+        packed = net[0, 0, 0, 0].weights.packed("weight")
+        integers, scales = blocks(dtype, packed.codes.view(np.uint8), inputs)
+        padded = np.zeros((rows, len(integers) * 32), np.float32)
+        padded[:, :inputs] = x
+        expected = np.zeros((rows, outputs), np.float32)
+        for row, made in zip(padded.reshape(rows, -1, 32), expected, strict=True):
+            total = np.zeros(outputs, np.float64)
+            for block, weight, own in zip(row, integers, scales, strict=True):
+                scale, values = quantised(block)
+                total += (values @ weight).astype(np.float64) * (own * scale)
+            made[:] = total
+        largest = np.abs(expected).max()
+        np.testing.assert_allclose(net.predict(x), expected, rtol=0, atol=2e-6 * largest)

@@ -52,11 +52,12 @@ def morph(
             seed and the number of updates: each step of training draws anew, any device
             draws the same, and so does a training that is resumed.
         activations: "int8" has inference quantise each row of what a product reads to eight
-            bits (of a convolution each sample, of a recurrence its state before every step),
-            for weights of int8, int4, int2, ternary, binary, q8_0 or q4_0, and sum the
-            products exactly in integers; files keep it. None leaves activations in float.
-            Training does so in any case, as does a head that is tied to an Embedding;
-            transposed convolutions refuse "int8".
+            bits (of a convolution each sample, of a recurrence its state before every step;
+            of products with q8_0, q4_0 and mxfp4 each 32 elements of a row), for weights of
+            int8, int4, int2, ternary, binary, q8_0, q4_0 or mxfp4, and sum the products
+            exactly in integers; files keep it. None leaves activations in float. Training
+            does so in any case, as does a head that is tied to an Embedding whose table
+            does not lie in blocks along its rows; transposed convolutions refuse "int8".
         parameters: The name of a parameter of the chosen layers, or several: just those
             change, and biases, gains of norms and positions may be among them. None for
             all weights of the layers; what was chosen by name before is forgotten then.

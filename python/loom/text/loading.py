@@ -23,7 +23,7 @@ __all__ = ["is_language_model", "load"]
 
 _HEADS = ("ForCausalLM", "LMHeadModel")
 # Types whose products take activations in int8.
-_INTEGERS = frozenset({"int8", "int4", "int2", "ternary", "binary", "q8_0", "q4_0"})
+_INTEGERS = frozenset({"int8", "int4", "int2", "ternary", "binary", "q8_0", "q4_0", "mxfp4"})
 
 
 def load(
@@ -54,9 +54,10 @@ def load(
         masters: Whether full-precision weights are kept beside those of a packed `dtype`, to train from;
             without, the network is as after `Network.drop_master`.
         activations: "int8" has products with packed weights of a type that takes them so (q8_0, q4_0, int8,
-            int4, int2, ternary, binary) quantise what they read, too, as in `Network.morph`, which is several
-            times faster on a processor; weights of other types, of experts, and a head that is tied to the
-            embedding read floats. None leaves activations in float, on which quantising adds no error.
+            int4, int2, ternary, binary, mxfp4) quantise what they read, too, as in `Network.morph`, which is
+            several times faster on a processor; weights of other types, of experts, and, but for tables of
+            GGUF files, a head that is tied to the embedding read floats. Weights of a GGUF file stay in it.
+            None leaves activations in float, on which quantising adds no error.
 
     Raises:
         DTypeError: `activations` is another type, or no weight is of a type that takes it.

@@ -96,6 +96,24 @@ impl Part {
         Ok(Self { chunk, first, lines })
     }
 
+    /// Lines of zeros for so many bytes each, one after the other in a chunk that goes with the last of them.
+    ///
+    /// # Errors
+    /// As `alone`.
+    pub(crate) fn together(bytes: &[usize]) -> Result<Vec<Self>> {
+        let lines: Vec<usize> = bytes.iter().map(|bytes| bytes.div_ceil(size_of::<CacheLine>())).collect();
+        let all = lines.iter().try_fold(0usize, |all, lines| all.checked_add(*lines));
+        let all = all.and_then(|all| all.checked_mul(size_of::<CacheLine>()));
+        let chunk = Arc::new(Chunk::new(all.ok_or_else(|| extents::refused(usize::MAX, 1))?.max(1))?);
+        let mut next = 0;
+        let part = |lines: usize| {
+            let first = next;
+            next += lines;
+            Self { chunk: chunk.clone(), first, lines }
+        };
+        Ok(lines.into_iter().map(part).collect())
+    }
+
     /// The lines.
     pub(crate) fn lines(&self) -> &[CacheLine] {
         // SAFETY: lines of the chunk, which lives as long as this; nobody else has them.
@@ -117,6 +135,7 @@ mod tests {
     fn parts_are_zeros_of_their_own_and_outlive_each_other() {
         let sizes = [LEAST, 1 << 20, CHUNK / 4, CHUNK / 4, CHUNK / 4, CHUNK / 4 + 1, 3];
         let mut parts: Vec<Part> = sizes.iter().map(|bytes| Part::zeroed(*bytes).unwrap()).collect();
+        parts.extend(Part::together(&sizes).unwrap());
         for (number, part) in parts.iter_mut().enumerate() {
             assert!(bytemuck::cast_slice::<_, u8>(part.lines()).iter().all(|byte| *byte == 0));
             bytemuck::cast_slice_mut::<_, u8>(part.lines_mut()).fill(number as u8 + 1);
@@ -126,6 +145,8 @@ mod tests {
             assert!(bytemuck::cast_slice::<_, u8>(part.lines()).iter().all(|byte| *byte == number as u8 + 1));
         }
         drop(parts);
-        assert!(bytemuck::cast_slice::<_, u8>(last.lines()).iter().all(|byte| *byte == sizes.len() as u8));
+        assert!(
+            bytemuck::cast_slice::<_, u8>(last.lines()).iter().all(|byte| *byte == 2 * sizes.len() as u8)
+        );
     }
 }

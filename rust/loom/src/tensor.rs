@@ -197,6 +197,19 @@ impl Buffer {
         Ok(Self { lines: Lines::Lasting(Part::alone(bytes)?), bytes })
     }
 
+    /// So many zero bytes each for what is read together again and again: where that is much, one after the other in
+    /// large pages, none of which is there before it is written.
+    ///
+    /// # Errors
+    /// As [`zeroed`](Self::zeroed).
+    pub(crate) fn together(bytes: &[usize]) -> Result<Vec<Self>> {
+        if bytes.iter().fold(0usize, |all, bytes| all.saturating_add(*bytes)) < lasting::LARGE {
+            return bytes.iter().map(|bytes| Self::zeroed(*bytes)).collect();
+        }
+        let parts = Part::together(bytes)?.into_iter().zip(bytes);
+        Ok(parts.map(|(part, bytes)| Self { lines: Lines::Lasting(part), bytes: *bytes }).collect())
+    }
+
     /// The number of bytes asked for (not the padding to whole cache lines).
     pub fn len_bytes(&self) -> usize {
         self.bytes

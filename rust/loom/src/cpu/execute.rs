@@ -1,6 +1,6 @@
 //! Runs a program's steps in place on the CPU.
 
-use crate::ops::{Args, MAX_READS, MAX_WRITES, Op, StepValues};
+use crate::ops::{Args, Direction, MAX_READS, MAX_WRITES, Op, Product, StepValues};
 use crate::program::{Access, Kind, Phase, Place, Program, Run, Step, Value, Write, resolve};
 use crate::simd::{Cpu, Real};
 use crate::state::Registry;
@@ -22,12 +22,112 @@ pub fn execute<T: Real>(
 ) -> Result<()> {
     debug_assert_eq!(T::PRECISION, run.program.precision.stored());
     let program = run.program.clone();
-    for step in &program.steps[run.chosen()] {
-        if phases.contains(&step.phase) && !is_elsewhere(&program, step, &access) {
+    let mut rest = &program.steps[run.chosen()];
+    while let Some(step) = rest.first() {
+        let together = match phases.contains(&step.phase) {
+            true => beside(&program, rest),
+            false => 1,
+        };
+        let (steps, later) = rest.split_at(together);
+        rest = later;
+        if together > 1 {
+            execute_beside::<T>(cpu, &program, steps, run, &mut access, values)?;
+        } else if phases.contains(&step.phase) && !is_elsewhere(&program, step, &access) {
             execute_step::<T>(cpu, &program, step, run, &mut access, values)?;
         }
     }
     Ok(())
+}
+
+/// The product with quantised activations that a step of a session or of inference is.
+fn quantized(step: &Step) -> Option<&Product> {
+    match &step.op {
+        Op::Product(product) if product.quantized && product.direction == Direction::Forward => {
+            let plain = step.write == Write::Set && step.phase == Phase::Forward && step.writes.len() == 1;
+            plain.then_some(product)
+        }
+        _ => None,
+    }
+}
+
+/// How many of the next steps are products with quantised activations of one value, which are made as one.
+fn beside(program: &Program, steps: &[Step]) -> usize {
+    let Some(first) = quantized(&steps[0]) else { return 1 };
+    let place = |value: &Value| program.value(program.owner(*value)).place;
+    let joins = |number: usize| {
+        let (step, before) = (&steps[number], &steps[..number]);
+        let alike = quantized(step)
+            .is_some_and(|product| (product.multiplier, product.inputs) == (first.multiplier, first.inputs));
+        // What is written is out of its table meanwhile, so nobody else may look for it there.
+        let apart = |written: &Value| {
+            let of = |other: &Step| {
+                other.writes.iter().chain(&other.reads).all(|value| place(value) != place(written))
+            };
+            before.iter().all(of)
+        };
+        let unread = before
+            .iter()
+            .flat_map(|other| &other.writes)
+            .all(|written| step.reads.iter().all(|read| place(read) != place(written)));
+        alike && step.reads.first() == steps[0].reads.first() && step.writes.iter().all(apart) && unread
+    };
+    let most = steps.len().min(Product::MOST_BESIDE);
+    (1..most).take_while(|number| joins(*number)).count() + 1
+}
+
+/// Runs products that are made as one.
+fn execute_beside<T: Real>(
+    cpu: &Cpu,
+    program: &Program,
+    steps: &[Step],
+    run: &mut Run,
+    access: &mut Access<'_>,
+    values: &StepValues,
+) -> Result<()> {
+    let mut taken: [Option<Taken>; Product::MOST_BESIDE] = [const { None }; Product::MOST_BESIDE];
+    let mut outcome = Ok(());
+    for (slot, value) in taken.iter_mut().zip(steps.iter().flat_map(|step| &step.writes)) {
+        let place = program.value(program.owner(*value)).place;
+        match take(place, run, access) {
+            Ok(buffer) => *slot = Some(Taken { place, buffer }),
+            Err(error) => outcome = Err(error),
+        }
+    }
+    let rows = run.rows;
+    let finished = outcome.and_then(|()| {
+        let mut slots = taken.iter_mut().flatten();
+        let mut part = |step: &Step| -> Result<Args<'_>> {
+            let mut args = Args::new(cpu, rows, values);
+            for (view, value) in args.reads.iter_mut().zip(&step.reads) {
+                *view = resolve::<T>(program, *value, run, access)?;
+            }
+            // Slots come last: what is zipped with them must not end after one of them was taken.
+            for ((slice, value), taken) in args.writes.iter_mut().zip(&step.writes).zip(slots.by_ref()) {
+                *slice = destination::<T>(program, *value, taken, rows, access.get());
+            }
+            Ok(args)
+        };
+        let product = |step| quantized(step).ok_or_else(|| Error::Internal("a step is no product".into()));
+        Ok(match steps {
+            [one, two] => {
+                let mut parts = [(product(one)?, part(one)?), (product(two)?, part(two)?)];
+                catch_unwind(AssertUnwindSafe(|| Product::run_beside(&mut parts)))
+            }
+            [one, two, three] => {
+                let mut parts = [
+                    (product(one)?, part(one)?),
+                    (product(two)?, part(two)?),
+                    (product(three)?, part(three)?),
+                ];
+                catch_unwind(AssertUnwindSafe(|| Product::run_beside(&mut parts)))
+            }
+            _ => return Err(Error::Internal("steps are made as one that are not beside each other".into())),
+        })
+    });
+    for taken in taken.into_iter().flatten() {
+        put_back(taken, run, access);
+    }
+    extents::caught(|| finished?.unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
 /// Whether a step updates what another process does.

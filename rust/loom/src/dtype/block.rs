@@ -230,7 +230,7 @@ impl<B: BlockCoding> BlockIntegers for Blocks<B> {
 
     fn scales(&self, packing: &Extents, bytes: &[u8], k: usize, columns: Range<usize>, scales: &mut [f32]) {
         for (scale, column) in scales.iter_mut().zip(columns) {
-            *scale = scale_of::<B>(block_of::<B>(packing, bytes, k, column));
+            *scale = scale_of::<B>(block_of::<B>(packing, bytes, k, column)) * B::UNIT;
         }
     }
 }
@@ -270,8 +270,9 @@ impl<B: BlockCoding> Format for Blocks<B> {
         let scale = format!(
             "let at = (column * {blocks}u + number) * {}u;
     let head = packed[at / 4u] >> (at % 4u * 8u);
-    return {};",
+    return {:?} * {};",
             B::BYTES,
+            B::UNIT,
             B::Scale::WGSL
         );
         Some([code, scale])

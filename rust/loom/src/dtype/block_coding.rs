@@ -50,6 +50,8 @@ pub(crate) trait BlockCoding: Send + Sync + 'static {
     type Scale: Scale;
     /// The integers that codes stand for, where they stand for such, as products of whole blocks read them.
     const INTEGERS: Integers = Integers::None;
+    /// What an integer of 1 is worth, beside the scale: a power of two.
+    const UNIT: f32 = 1.0;
     /// How its codes lie.
     const ORDER: CodeOrder;
     /// Bytes of a block.
@@ -103,10 +105,13 @@ pub(crate) enum Integers {
     None,
     /// Signed bytes.
     Bytes,
-    /// The halves of bytes, as `CodeOrder::Halves` has them, less a number.
+    /// The halves of bytes, less a number: the lower halves are the block's first half or, with `CodeOrder::Pairs`,
+    /// what stands at even places.
     Halves {
         /// That number.
         less: i32,
+        /// What codes stand for before it is taken off, where not for themselves; at most 63.
+        table: Option<&'static [u8; 16]>,
     },
 }
 

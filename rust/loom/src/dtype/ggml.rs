@@ -57,7 +57,7 @@ pub(super) struct Q4_0;
 
 impl BlockCoding for Q4_0 {
     type Scale = Half;
-    const INTEGERS: Integers = Integers::Halves { less: 8 };
+    const INTEGERS: Integers = Integers::Halves { less: 8, table: None };
     const ORDER: CodeOrder = CodeOrder::Halves;
     const WGSL_INTEGER: Option<&'static str> = Some("i32(code) - 8");
     type Decoder = Nibbles<Offset, false>;

@@ -3,12 +3,13 @@
 //!
 //! A block is the byte of the exponent, biased by 127, and the codes in order, the first in the lowest bits.
 
-use super::block_coding::{BlockCoding, Scale};
+use super::block_coding::{BlockCoding, Integers, Scale};
 use super::block_layout::{BLOCK, CodeOrder};
 use super::decoders::{self, Float4, Nibbles, Whole};
 use super::float16::to_f32_odd;
 use super::small_float::{E2M1, E4M3, E5M2, SmallFloat};
 use super::vec4::Vec4Decoder;
+use crate::simd::{Decode, LANES, Sixteen, Words, array_of};
 
 /// The shared exponent of a block, in [-127, 127].
 fn exponent_of<E: SmallFloat>(values: &[f32; BLOCK]) -> i32 {
@@ -41,6 +42,18 @@ impl Scale for PowerOfTwo {
         f32::from_bits(if bits == 0 { 1 << 22 } else { u32::from(bits) << 23 })
     }
 
+    #[inline(always)]
+    unsafe fn sixteen<V: Decode>(blocks: &Sixteen) -> V {
+        // SAFETY: the caller's promise; an array of sixteen bytes.
+        let exponents = unsafe {
+            let bytes: [u8; LANES] = array_of(|block| *blocks.at(block));
+            V::Words::bytes(bytes.as_ptr())
+        };
+        let powers = V::from_bits(exponents.shift_left(23));
+        let least = V::splat(f32::from_bits(1 << 22));
+        V::select(powers.lt(V::splat(f32::MIN_POSITIVE)), least, powers)
+    }
+
     /// Halved first, so that no factor is too small to be normal.
     fn wgsl_times(number: &str) -> String {
         format!("{number} * select(1.0, 0.5, head == 0u) * bitcast<f32>(max(head, 1u) << 23u)")
@@ -48,7 +61,7 @@ impl Scale for PowerOfTwo {
 }
 
 macro_rules! microscaled {
-    ($name:ident, $float:ident, $order:ident, $decoder:ty, $doc:literal) => {
+    ($name:ident, $float:ident, $order:ident, $decoder:ty, $doc:literal $(, $integers:tt)?) => {
         #[doc = $doc]
         pub(super) struct $name;
 
@@ -57,6 +70,7 @@ macro_rules! microscaled {
             const ORDER: CodeOrder = CodeOrder::$order;
             type Decoder = $decoder;
             type UpperDecoder = $decoder;
+            $(microscaled!(@integers $integers);)?
 
             fn encode(values: &[f32; BLOCK], codes: &mut [u8; BLOCK]) -> Option<u16> {
                 let exponent = exponent_of::<$float>(values);
@@ -80,8 +94,21 @@ macro_rules! microscaled {
             }
         }
     };
+    (@integers halves) => {
+        const INTEGERS: Integers = Integers::Halves { less: RAISED[0] as i32, table: Some(&RAISED) };
+        const UNIT: f32 = 0.5;
+        const WGSL_INTEGER: Option<&'static str> =
+            Some("select(1, -1, code >= 8u) * i32(0xc8643210u >> (code % 8u * 4u) & 15u)");
+
+        fn integer(code: u8) -> i8 {
+            RAISED[usize::from(code & 15)] as i8 - RAISED[0] as i8
+        }
+    };
 }
+
+/// Twice the number that a code of E2M1 stands for, an integer, with 12 added.
+const RAISED: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
 microscaled!(MxFp8E4M3, E4M3, Bytes, Whole<decoders::E4M3>, "MXFP8 of E4M3.");
 microscaled!(MxFp8E5M2, E5M2, Bytes, Whole<decoders::E5M2>, "MXFP8 of E5M2.");
-microscaled!(MxFp4, E2M1, Pairs, Nibbles<Float4, false>, "MXFP4: E2M1, two codes a byte.");
+microscaled!(MxFp4, E2M1, Pairs, Nibbles<Float4, false>, "MXFP4: E2M1, two codes a byte.", halves);

@@ -1,6 +1,7 @@
 //! What passes between the network and a layer: what the layer asks for, and what it finds while it lowers itself.
 
 use crate::dtype::DType;
+use crate::matrix::IntegerWeight;
 use crate::ops::{Decode, Op};
 use crate::program::{Builder, LayerPath, ParameterRef, Place, Value};
 use crate::tensor::Shape;
@@ -45,6 +46,8 @@ pub struct BoundParameter {
     pub reads_packed: bool,
     /// Whether products with the packed type quantise their other operand to int8.
     pub quantized: bool,
+    /// Whether it is packed in blocks along its rows, so that products with the transpose can do so, too.
+    pub by_rows: bool,
     /// Whether its gradient is wanted where those of the layer's parameters are.
     pub trained: bool,
 }
@@ -60,6 +63,13 @@ impl BoundParameter {
             b.quantize_activations(value);
         }
         value
+    }
+
+    /// Whether products with its transpose quantise their other operand.
+    pub(super) fn multiplies_codes_by_rows(&self) -> bool {
+        self.quantized
+            && self.by_rows
+            && self.active.is_some_and(|dtype| IntegerWeight::TYPES.contains(&dtype))
     }
 
     /// Pushes what adds to its gradient, unless nothing trains it.

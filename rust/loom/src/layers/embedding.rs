@@ -179,7 +179,8 @@ impl OneInput for TiedHead {
     fn lower(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
         let shape = self.output_shape(&[b.shape(x).clone()])?;
         let weight = cx.read(b, "weight")?;
-        let op = self.product(b.shape(x), Direction::InputGradient)?;
+        let mut op = self.product(b.shape(x), Direction::InputGradient)?;
+        op.quantized = cx.parameter("weight")?.multiplies_codes_by_rows();
         Ok(Forward::new(b.apply(op, &[x, weight], "y", shape)))
     }
 

@@ -34,8 +34,8 @@ mod turned;
 pub use decoders::{Bfloat16Panels, Int8Panels, PackedPanels};
 pub use epilogue::{Bias, Epilogue, NoEpilogue};
 pub use integer::{
-    DEPTH_LIMIT, IntegerRight, IntegerWeight, QuantizedRows, Route, integer_product, integer_rows,
-    integer_sums,
+    DEPTH_LIMIT, IntegerPart, IntegerRight, IntegerWeight, QuantizedRows, Route, integer_product,
+    integer_products, integer_rows, integer_sums,
 };
 pub use output::{Output, Start};
 pub use packed::PackedRight;

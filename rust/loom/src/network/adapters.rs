@@ -230,6 +230,7 @@ impl Network {
                         active: None,
                         reads_packed: false,
                         quantized: false,
+                        by_rows: false,
                         trained: adapter.settings.trainable,
                     }
                 };

@@ -332,6 +332,15 @@ impl Network {
     pub(crate) fn context(&self, placed: &PlacedLayer, mode: Mode) -> Context {
         let trained =
             placed.store.is_some_and(|store| self.trained_stores().any(|(other, _)| other == store));
+        // What is tied computes as the layer that has the parameters.
+        let owner = match placed.is_tied() {
+            true => self.owners().find(|owner| owner.store == placed.store).unwrap_or(placed),
+            false => placed,
+        };
+        let by_rows = |store: usize, index: usize| {
+            let packing = self.registry.stores[store].packing_of(index);
+            packing.is_some_and(|packing| packing.turned && packing.dtype.is_block_format())
+        };
         let parameters = match placed.store {
             None => Vec::new(),
             Some(store) => self.registry.stores[store]
@@ -344,9 +353,8 @@ impl Network {
                     shape: info.layout.storage_shape(),
                     active: self.registry.stores[store].dtype_of(index),
                     reads_packed: info.morphable,
-                    quantized: !mode.training
-                        && !placed.is_tied()
-                        && placed.numerics.of(info).numerics.activations.is_some(),
+                    quantized: !mode.training && owner.numerics.of(info).numerics.activations.is_some(),
+                    by_rows: by_rows(store, index),
                     trained,
                 })
                 .collect(),

@@ -5,6 +5,7 @@ use super::numerics::{Chosen, LayerNumerics, Numerics, check_activations};
 use super::placed::{Coordinates, PlacedLayer, at_layer};
 use crate::dtype::{DType, Recipe};
 use crate::matrix::IntegerWeight;
+use crate::program::LayerPath;
 use crate::tensor::Precision;
 use crate::weights::{Layout, ParameterInfo, Staged, WeightStore};
 use crate::{Error, Result};
@@ -104,7 +105,8 @@ impl Network {
         let chosen = Chosen { dtype: active, numerics };
         self.build()?;
         self.synchronize()?;
-        self.thaw_where(&choose)?;
+        let changed = self.changed_by(chosen, parameters, &choose)?;
+        self.thaw_where(|placed| changed.contains(&placed.path))?;
         self.key_draws();
         // Everything is encoded before any layer changes over, so that a refusal changes nothing.
         let mut staged: Vec<(usize, usize, LayerNumerics, Staged)> = Vec::new();
@@ -209,6 +211,30 @@ impl Network {
     /// Bytes of the weights that the forward pass reads.
     pub fn weight_bytes(&self) -> usize {
         self.registry.stores.iter().map(|store| store.active_bytes()).sum()
+    }
+
+    /// Where layers whose weights are lent would read other ones, if this was chosen for them: those that only take on
+    /// other activations go on reading what is lent.
+    fn changed_by(
+        &self,
+        chosen: Chosen,
+        parameters: Option<&[&str]>,
+        choose: impl Fn(&PlacedLayer) -> bool,
+    ) -> Result<Vec<LayerPath>> {
+        let mut changed = Vec::new();
+        for placed in self.layers().filter(|placed| !placed.is_tied() && choose(placed)) {
+            let Some(store) = placed.store.map(|store| &self.registry.stores[store]) else { continue };
+            let numerics = placed.numerics.with(chosen, parameters, store);
+            let choices = numerics.map_err(|error| at_layer(placed, error))?.choices(store);
+            for (index, choice) in choices.into_iter().enumerate() {
+                let choice = choice.map(|(dtype, recipe)| Ok((dtype, recipe.checked(dtype)?))).transpose();
+                if store.choice(index) != choice.map_err(|error| at_layer(placed, error))? {
+                    changed.push(placed.path.clone());
+                    break;
+                }
+            }
+        }
+        Ok(changed)
     }
 
     /// What a layer computes from once this is chosen for it or for some of its parameters.

@@ -325,9 +325,10 @@ impl Builder {
     fn push(&mut self, op: Op, reads: &[Value], writes: Vec<Value>, write: Write) {
         let (phase, at) = (self.phase, self.at.clone());
         let mut op = if self.precision == Precision::Mixed { op.into_mixed() } else { op };
-        if let Op::Product(product) = &mut op {
-            let weight = reads.get(1).filter(|_| product.direction == Direction::Forward);
-            product.quantized = weight.is_some_and(|weight| self.quantized.contains(weight));
+        if let Op::Product(product) = &mut op
+            && product.direction == Direction::Forward
+        {
+            product.quantized = reads.get(1).is_some_and(|weight| self.quantized.contains(weight));
         }
         if let Op::Recurrent(recurrent) = &mut op
             && recurrent.direction == Direction::Forward

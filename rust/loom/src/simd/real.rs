@@ -335,6 +335,36 @@ pub trait Words: Copy + Send + Sync + 'static {
         words.map(|words| unsafe { Self::load(words.as_ptr().cast()) })
     }
 
+    /// Sixteen bytes, `offset` bytes after each of these places, as words turned round: vector `j` has the word `j` of
+    /// every place.
+    ///
+    /// # Safety
+    /// The bytes must be valid for reading.
+    #[inline(always)]
+    unsafe fn turned_words(blocks: &Sixteen, offset: usize) -> [Self; 4] {
+        let mut words = [[0i32; LANES]; 4];
+        for (j, words) in words.iter_mut().enumerate() {
+            for (place, word) in words.iter_mut().enumerate() {
+                // SAFETY: the caller's promise.
+                *word = i32::from_le_bytes(unsafe { *blocks.at(place).add(offset + j * 4).cast() });
+            }
+        }
+        // SAFETY: arrays of 16 words.
+        words.map(|words| unsafe { Self::load(words.as_ptr().cast()) })
+    }
+
+    /// The entry of a table for each byte, all of which are below 16.
+    #[inline(always)]
+    fn look_up_bytes(self, table: &[u8; 16]) -> Self {
+        let mut words = [0i32; LANES];
+        // SAFETY: arrays of 16 words.
+        unsafe {
+            self.store(words.as_mut_ptr());
+            let found = words.map(|word| word.to_le_bytes().map(|code| table[usize::from(code % 16)]));
+            Self::load(found.as_flattened().as_ptr())
+        }
+    }
+
     /// Of sixteen blocks of 32 signed bytes, `offset` bytes after these places, the sums of their products with
     /// 32 signed bytes from `a` on, all above -128, whose own sum is `total`.
     ///

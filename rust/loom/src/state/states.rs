@@ -212,10 +212,18 @@ impl Carried {
     /// # Errors
     /// [`Error::Memory`] where there is no room for it.
     pub(crate) fn reset(&mut self) -> Result<()> {
-        let fresh = |place: &CarriedPlace| {
-            filled(self.precision, place.spec.shape.len() * self.rows, place.spec.initial)
+        let bytes = |place: &CarriedPlace| {
+            place.spec.shape.len().saturating_mul(self.rows).saturating_mul(self.precision.size())
         };
-        let contents = self.places.iter().map(fresh).collect::<Result<_>>()?;
+        let mut contents = Buffer::together(&self.places.iter().map(bytes).collect::<Vec<_>>())?;
+        for (content, place) in contents.iter_mut().zip(&self.places) {
+            // Zeros are there already, and take no memory before something is written.
+            if place.spec.initial != 0.0 {
+                in_precision!(self.precision, T => {
+                    content.as_mut_slice::<T>().fill(T::from_f64(place.spec.initial));
+                });
+            }
+        }
         self.restore(contents);
         Ok(())
     }

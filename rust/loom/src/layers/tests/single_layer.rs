@@ -96,6 +96,7 @@ impl SingleLayer {
                 active: self.active.filter(|_| info.morphable),
                 reads_packed: info.morphable,
                 quantized: false,
+                by_rows: false,
                 trained: true,
             })
         });

@@ -1,19 +1,29 @@
-//! Quantised rows against block formats, whose blocks are multiplied as they lie in memory: sixteen columns
-//! at a time, block after block, while the next columns are fetched.
+//! Quantised rows against block formats. Few rows are multiplied with the blocks as they lie in memory: sixteen columns
+//! at a time, block after block, while the next columns are fetched. For more rows see [`tiles`](super::tiles).
 
+use super::block_rows::BlockRows;
 use super::limits::TASK;
-use super::plain::PlainRows;
 use super::route::Route;
-use crate::dtype::{BLOCK, BlockCoding, Integers, Packing, Scale, WithBlocks};
+use super::tiles;
+use crate::Buffer;
+use crate::dtype::{BLOCK, BlockCoding, DType, Integers, Packing, Scale, WithBlocks};
 use crate::matrix::{Epilogue, Output, Start};
-use crate::simd::{Cpu, Decode, Kernel, LANES, Real, Sixteen, Vector, dispatch_quads, prefetch_second_level};
+use crate::simd::{
+    Cpu, Decode, Kernel, LANES, Real, Sixteen, Vector, Words, dispatch_quads, prefetch_second_level,
+};
+use std::cell::Cell;
 use std::ops::Range;
 
 /// The fewest bytes ahead of what is read that are fetched: what is under way while the memory answers.
-const AHEAD: usize = 64 << 10;
+pub(super) const AHEAD: usize = 64 << 10;
 
-/// Rows that meet the same columns while those are in the cache.
-const BAND: usize = 64;
+/// The most rows that meet blocks as they lie: for more it pays to bring columns in line.
+const AS_THEY_LIE: usize = 5;
+
+thread_local! {
+    /// Where this thread keeps weights of few columns, with others before them.
+    static WIDENED: Cell<Buffer> = Cell::new(Buffer::default());
+}
 
 /// A weight in blocks that rows are multiplied with.
 #[derive(Clone, Copy)]
@@ -22,77 +32,145 @@ pub(super) struct BlockRight<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Computes C = A B, or C += A B, with quantised rows, over the threads of the pool.
-///
-/// The extents have been found to fit each other.
-pub(super) fn product(
-    (cpu, route): (&Cpu, Route),
-    rows: &PlainRows<'_>,
-    weight: BlockRight<'_>,
-    start: Start,
-    epilogue: &dyn Epilogue<f32>,
-    c: &Output<'_, f32>,
-) {
-    let (k, n) = (weight.packing.rows, c.columns);
+/// Computes C = A B, or C += A B, with quantised rows and as many weights as there are pieces, over the threads of the
+/// pool.
+pub(super) fn product(cpu: &Cpu, pieces: &[Piece<'_>]) {
+    let Some(Piece { rows, .. }) = pieces.first() else { return };
+    if rows.len() > AS_THEY_LIE {
+        return tiles::product(cpu, pieces);
+    }
     // The longer the run of columns that a thread reads, the faster it comes.
-    let wanted = (rows.len() * k * n / TASK).clamp(1, cpu.pool().threads());
-    let width = n.div_ceil(wanted).next_multiple_of(LANES);
-    cpu.pool().run(n.div_ceil(width), &|task| {
-        let columns = task * width..n.min((task + 1) * width);
-        for first in (0..c.rows).step_by(BAND) {
-            let band = first..c.rows.min(first + BAND);
-            let piece = Piece { route, rows, band, weight, columns: columns.clone(), start, c };
-            weight.packing.dtype.with_blocks(piece);
-        }
-        if !epilogue.is_none() {
-            for row in 0..c.rows {
-                // SAFETY: part of a row of C, and this task's own.
-                let out = unsafe {
-                    let first = c.data.add(row * c.row_stride + columns.start);
-                    std::slice::from_raw_parts_mut(first, columns.len())
-                };
-                epilogue.apply(route.isa(), row, columns.start, out);
+    let groups: usize = pieces.iter().map(|piece| piece.c.columns.div_ceil(LANES)).sum();
+    let work = rows.len() * rows.blocks() * BLOCK * groups * LANES;
+    let wanted = (work / TASK).clamp(1, cpu.pool().threads());
+    let each = groups.div_ceil(wanted).max(1);
+    cpu.pool().run(groups.div_ceil(each), &|task| {
+        let (mut first, end) = (task * each, (task + 1) * each);
+        let mut before = 0;
+        for piece in pieces {
+            let n = piece.c.columns;
+            let after = before + n.div_ceil(LANES);
+            if first < after.min(end) {
+                let columns = (first - before) * LANES..n.min((after.min(end) - before) * LANES);
+                piece.dtype.with_blocks(AsTheyLie { piece, columns: columns.clone() });
+                piece.finish(0..piece.c.rows, columns);
+                first = after;
             }
+            before = after;
         }
     });
 }
 
-/// Some columns of C, which nobody else writes.
-#[derive(Clone)]
-struct Piece<'a> {
-    route: Route,
-    rows: &'a PlainRows<'a>,
-    band: Range<usize>,
-    weight: BlockRight<'a>,
-    columns: Range<usize>,
-    start: Start,
-    c: &'a Output<'a, f32>,
+/// Calls `then` with a weight's bytes and how many columns stand before its own: those of fewer than sixteen columns
+/// are read with others before them.
+pub(super) fn with_sixteen<R>(weight: BlockRight<'_>, n: usize, then: impl FnOnce(&[u8], usize) -> R) -> R {
+    let missing = LANES.saturating_sub(n);
+    if missing == 0 {
+        return then(weight.bytes, 0);
+    }
+    let mut memory = WIDENED.take();
+    let own = weight.packing.bytes();
+    let before = missing * own / n;
+    if memory.len_bytes() < before + own {
+        memory = Buffer::working::<u8>(before + own);
+    }
+    let widened = &mut memory.bytes_mut()[..before + own];
+    widened[..before].fill(0);
+    widened[before..].copy_from_slice(&weight.bytes[..own]);
+    let result = then(widened, missing);
+    WIDENED.set(memory);
+    result
 }
 
-impl WithBlocks for Piece<'_> {
+/// A product, as all its tasks see it.
+pub(super) struct Piece<'a> {
+    pub route: Route,
+    pub rows: &'a BlockRows<'a>,
+    pub dtype: DType,
+    /// The weight's blocks, column after column, ...
+    pub bytes: &'a [u8],
+    /// ... with so many columns before them that are no part of it.
+    pub missing: usize,
+    pub start: Start,
+    pub epilogue: &'a dyn Epilogue<f32>,
+    pub c: &'a Output<'a, f32>,
+}
+
+impl Piece<'_> {
+    /// Where the blocks of the sixteen columns that end before `end` begin, `stride` bytes a column.
+    #[inline(always)]
+    pub fn sixteen(&self, end: usize, stride: usize) -> *const u8 {
+        self.bytes.as_ptr().wrapping_add((end + self.missing - LANES) * stride)
+    }
+
+    /// That columns are there.
+    pub fn check<B: BlockCoding>(&self, columns: &Range<usize>) {
+        let blocks = self.rows.blocks();
+        assert!(self.bytes.len() >= (columns.end + self.missing) * blocks * B::BYTES);
+        assert!(columns.end <= self.c.columns && self.rows.len() == self.c.rows);
+        assert!(columns.end + self.missing >= LANES);
+    }
+
+    /// Writes the results of the last `present` of the sixteen columns that end before `end`.
+    ///
+    /// # Safety
+    /// They are in C, and this task's own.
+    #[inline(always)]
+    pub unsafe fn write<V: Decode>(&self, value: V, row: usize, end: usize, present: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let out = self.c.data.add(row * self.c.row_stride + end - present);
+            let out = std::slice::from_raw_parts_mut(out, present);
+            if present == LANES && self.start == Start::Zero {
+                value.store(out);
+                return;
+            }
+            let values = value.to_array();
+            for (out, value) in out.iter_mut().zip(&values[LANES - present..]) {
+                *out = if self.start == Start::Zero { *value } else { *out + *value };
+            }
+        }
+    }
+
+    /// Applies the epilogue to finished columns of some rows, which are the calling task's.
+    pub fn finish(&self, rows: Range<usize>, columns: Range<usize>) {
+        if self.epilogue.is_none() {
+            return;
+        }
+        for row in rows {
+            // SAFETY: part of a row of C, and this task's own.
+            let out = unsafe {
+                let first = self.c.data.add(row * self.c.row_stride + columns.start);
+                std::slice::from_raw_parts_mut(first, columns.len())
+            };
+            self.epilogue.apply(self.route.isa(), row, columns.start, out);
+        }
+    }
+}
+
+/// Some columns of C, which nobody else writes.
+struct AsTheyLie<'a> {
+    piece: &'a Piece<'a>,
+    columns: Range<usize>,
+}
+
+impl WithBlocks for AsTheyLie<'_> {
     type Output = ();
 
     fn with<B: BlockCoding>(self) {
-        let blocks = self.weight.packing.rows.div_ceil(BLOCK);
-        assert!(self.weight.bytes.len() >= self.columns.end * blocks * B::BYTES);
-        assert!(self.columns.end <= self.c.columns && self.rows.len() == self.c.rows);
-        assert!(self.columns.end >= LANES && self.band.end <= self.c.rows);
-        assert!(self.rows.blocks() == blocks);
-        let (isa, quads) = (self.route.isa(), self.route.per() == 4);
-        let columns = Columns::<B, false> { piece: &self, blocks, coding: std::marker::PhantomData };
-        match quads {
-            false => f32::dispatch(isa, columns),
-            true => dispatch_quads(
-                isa,
-                Columns::<B, true> { piece: &self, blocks, coding: std::marker::PhantomData },
-            ),
+        self.piece.check::<B>(&self.columns);
+        let (piece, columns) = (self.piece, self.columns);
+        let coding = std::marker::PhantomData;
+        match piece.route.per() {
+            4 => dispatch_quads(piece.route.isa(), Columns::<B, true> { piece, columns, coding }),
+            _ => f32::dispatch(piece.route.isa(), Columns::<B, false> { piece, columns, coding }),
         }
     }
 }
 
 struct Columns<'a, B, const QUADS: bool> {
     piece: &'a Piece<'a>,
-    blocks: usize,
+    columns: Range<usize>,
     coding: std::marker::PhantomData<B>,
 }
 
@@ -101,20 +179,18 @@ impl<B: BlockCoding, const QUADS: bool> Kernel<f32> for Columns<'_, B, QUADS> {
 
     #[inline(always)]
     fn run<V: Vector<Element = f32>>(self) {
-        let columns = self.piece.columns.clone();
-        for first in columns.clone().step_by(LANES) {
-            let present = LANES.min(columns.end - first);
-            // The last ones are read with some before them.
-            let first = first + present - LANES;
-            let Range { start: mut row, end } = self.piece.band;
-            while row < end {
-                // SAFETY: `Piece::with`, which alone makes one of these, has found columns, blocks and rows to be
+        let rows = self.piece.c.rows;
+        for first in self.columns.clone().step_by(LANES) {
+            let present = LANES.min(self.columns.end - first);
+            let mut row = 0;
+            while row < rows {
+                // SAFETY: `AsTheyLie::with`, which alone makes one of these, has found columns, blocks and rows to be
                 // there; it enters with instructions for four products where they are asked for.
                 row += unsafe {
-                    match end - row {
-                        1 => self.sixteen::<V::Float32, 1>(first, present, row),
-                        2 | 3 => self.sixteen::<V::Float32, 2>(first, present, row),
-                        _ => self.sixteen::<V::Float32, 4>(first, present, row),
+                    match rows - row {
+                        1 => self.sixteen::<V::Float32, 1>(first + present, present, row),
+                        2 | 3 => self.sixteen::<V::Float32, 2>(first + present, present, row),
+                        _ => self.sixteen::<V::Float32, 4>(first + present, present, row),
                     }
                 };
             }
@@ -123,48 +199,38 @@ impl<B: BlockCoding, const QUADS: bool> Kernel<f32> for Columns<'_, B, QUADS> {
 }
 
 impl<B: BlockCoding, const QUADS: bool> Columns<'_, B, QUADS> {
-    /// The results of R rows in sixteen columns from `first` on, of which the last `present` are written.
+    /// The results of R rows in the sixteen columns that end before `end`, of which the last `present` are written.
     ///
     /// # Safety
     /// They are there, and the instructions, too.
     #[inline(always)]
-    unsafe fn sixteen<V: Decode, const R: usize>(&self, first: usize, present: usize, row: usize) -> usize {
-        let Piece { rows, weight, start, c, .. } = self.piece;
-        let stride = self.blocks * B::BYTES;
-        let columns = weight.bytes.as_ptr().wrapping_add(first * stride);
+    unsafe fn sixteen<V: Decode, const R: usize>(&self, end: usize, present: usize, row: usize) -> usize {
+        let rows = self.piece.rows;
+        let stride = rows.blocks() * B::BYTES;
+        let columns = self.piece.sixteen(end, stride);
         // Line after line in the order of addresses, though blocks are read column by column.
         let mut next = columns.wrapping_add(AHEAD.max(LANES * stride));
         let mut blocks = Sixteen::new(columns, stride);
         let mut sums = [V::splat(0.0); R];
         // SAFETY: the caller's promise.
         unsafe {
-            for block in 0..self.blocks {
+            for block in 0..rows.blocks() {
                 if row == 0 {
                     for line in (0..LANES * B::BYTES).step_by(64) {
                         prefetch_second_level(next.wrapping_add(line));
                     }
                     next = next.wrapping_add(LANES * B::BYTES);
                 }
-                let scales: V = B::Scale::sixteen(&blocks);
+                let scales = B::Scale::sixteen::<V>(&blocks) * V::splat(B::UNIT);
                 for (number, sum) in sums.iter_mut().enumerate() {
-                    let (codes, total) = rows.block(row + number, block);
+                    let (scale, codes, total) = rows.block(row + number, block);
                     let dots = dots::<B, V::Words, QUADS>(&blocks, B::Scale::BYTES, codes, total);
-                    *sum = V::from_integers(dots).mul_add(scales, *sum);
+                    *sum = V::from_integers(dots).mul_add(scales * V::splat(scale), *sum);
                 }
                 blocks.advance(B::BYTES);
             }
             for (number, sum) in sums.into_iter().enumerate() {
-                let value = sum * V::splat(rows.scale(row + number));
-                let out = c.data.add((row + number) * c.row_stride + first + LANES - present);
-                let out = std::slice::from_raw_parts_mut(out, present);
-                if present == LANES && *start == Start::Zero {
-                    value.store(out);
-                    continue;
-                }
-                let values = value.to_array();
-                for (out, value) in out.iter_mut().zip(&values[LANES - present..]) {
-                    *out = if *start == Start::Zero { *value } else { *out + *value };
-                }
+                self.piece.write(sum, row + number, end, present);
             }
         }
         R
@@ -176,7 +242,7 @@ impl<B: BlockCoding, const QUADS: bool> Columns<'_, B, QUADS> {
 /// # Safety
 /// As [`Words::dot_bytes`](crate::simd::Words::dot_bytes).
 #[inline(always)]
-unsafe fn dots<B: BlockCoding, W: crate::simd::Words, const QUADS: bool>(
+unsafe fn dots<B: BlockCoding, W: Words, const QUADS: bool>(
     columns: &Sixteen,
     offset: usize,
     a: *const i8,
@@ -187,8 +253,11 @@ unsafe fn dots<B: BlockCoding, W: crate::simd::Words, const QUADS: bool>(
         match B::INTEGERS {
             Integers::None => W::splat(0),
             Integers::Bytes => W::dot_bytes::<QUADS>(columns, offset, a, total),
-            Integers::Halves { less } => {
-                let sums = W::dot_halves::<QUADS, false>(columns, offset, a, &[0; 16]);
+            Integers::Halves { less, table } => {
+                let sums = match table {
+                    None => W::dot_halves::<QUADS, false>(columns, offset, a, &[0; 16]),
+                    Some(table) => W::dot_halves::<QUADS, true>(columns, offset, a, table),
+                };
                 sums.sub(W::splat(less * total))
             }
         }

@@ -4,8 +4,8 @@ use super::blocks::BlockRight;
 use super::flat::FlatRight;
 use super::route::Route;
 use super::{COLUMNS, DEPTH_LIMIT};
-use crate::dtype::{self, DType, Granularity, Packing};
-use crate::simd::{Isa, Kernel, LANES, Real, Vector};
+use crate::dtype::{self, CodeOrder, DType, Granularity, Packing};
+use crate::simd::{Isa, Kernel, Real, Vector};
 use crate::{Error, Result};
 use std::ops::Range;
 
@@ -15,8 +15,8 @@ const RUN: usize = 32;
 /// The weight B[k, n] of a product with quantised activations.
 #[derive(Clone, Copy)]
 pub struct IntegerWeight<'a> {
-    packing: Packing,
-    bytes: &'a [u8],
+    pub(super) packing: Packing,
+    pub(super) bytes: &'a [u8],
     scales: &'a [f32],
 }
 
@@ -75,11 +75,11 @@ impl<'a> IntegerWeight<'a> {
         Ok(Self { packing, bytes, scales })
     }
 
-    /// The weight as blocks along the inputs, where it has such.
-    pub(super) fn in_blocks(&self) -> Option<BlockRight<'_>> {
+    /// The weight as blocks along the inputs, where it has such, and how their codes lie.
+    pub(super) fn in_blocks(&self) -> Option<(BlockRight<'_>, CodeOrder)> {
         let (packing, bytes) = (&self.packing, self.bytes);
-        let served = packing.has_blocks() && packing.channels >= LANES;
-        served.then_some(BlockRight { packing, bytes })
+        let order = packing.block_layout()?.order;
+        packing.has_blocks().then_some((BlockRight { packing, bytes }, order))
     }
 
     /// The weight as rows of codes, where a few rows are multiplied with it so.

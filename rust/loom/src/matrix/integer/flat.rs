@@ -120,7 +120,7 @@ impl Piece<'_> {
     fn enter<'s, const BITS: usize>(&self, scratch: &'s mut Buffer) -> &'s [f32] {
         let FlatRight { packing, bytes, .. } = self.weight;
         assert!(bytes.len() * 8 >= packing.rows * packing.channels * BITS);
-        assert!(self.columns.end <= packing.channels && self.rows.blocks() * 32 >= packing.rows);
+        assert!(self.columns.end <= packing.channels && self.rows.depth() >= packing.rows);
         assert!((self.columns.start * BITS).is_multiple_of(8) && (packing.channels * BITS).is_multiple_of(8));
         let width = (self.columns.len() * BITS).div_ceil(8 * GROUP) * GROUP * 8 / BITS;
         let words = self.rows.len() * (width + self.columns.len());

@@ -10,10 +10,21 @@
 //! C[i, j] = epilogue(sum S_i)          (or C's element + sum S_i, to continue)
 //! ```
 //!
+//! The block formats ([`DType::Q4_0`](crate::dtype::DType::Q4_0), `Q8_0` and `MxFp4`, of whose codes twice the numbers
+//! are integers) have activations with a scale for each of their blocks, too, S_i,g, made of its 32 elements as S_i is
+//! of a row's:
+//!
+//! ```text
+//! sum = 0
+//! for g in blocks { sum = fma(f32(sum over k in g of a[i, k] b[k, j]), S_g[j] S_i,g, sum) }
+//! C[i, j] = epilogue(sum)
+//! ```
+//!
 //! The inner sums are exact, as long as k is less than [`DEPTH_LIMIT`], so that they are the same integers
 //! whatever adds them up: four products an instruction where there is VNNI, two elsewhere, one without vector
 //! instructions, or a GPU. What follows is in one order.
 
+mod block_rows;
 mod blocks;
 mod codes;
 mod dots;
@@ -26,7 +37,10 @@ mod rows;
 mod scratch;
 #[cfg(test)]
 mod tests;
+mod tiles;
 
+use block_rows::BlockRows;
+use blocks::{BlockRight, Piece};
 pub use codes::IntegerWeight;
 pub use limits::DEPTH_LIMIT;
 use limits::{COLUMNS, FEW};
@@ -37,7 +51,8 @@ pub use rows::QuantizedRows;
 
 use super::{Epilogue, Output, Start};
 use crate::Buffer;
-use crate::simd::Cpu;
+use crate::dtype::CodeOrder;
+use crate::simd::{Cpu, LANES};
 use scratch::{Scratch, add_sums};
 use std::cell::Cell;
 use std::ops::Range;
@@ -75,15 +90,18 @@ pub fn integer_product(
     }
     let route = Route::best(cpu.isa());
     let mut memory = QUANTIZED.take();
-    let flat = weight.in_rows().filter(|_| c.rows <= FEW);
-    let blocks = weight.in_blocks();
-    if depth > 0 && (blocks.is_some() || flat.is_some()) {
+    if let Some((blocks, order)) = weight.in_blocks().filter(|_| depth > 0) {
+        let rows = BlockRows::new(cpu, order, a, (c.rows, depth), &mut memory);
+        blocks::with_sixteen(blocks, n, |bytes, missing| {
+            let (rows, dtype) = (&rows, blocks.packing.dtype);
+            blocks::product(cpu, &[Piece { route, rows, dtype, bytes, missing, start, epilogue, c: &c }]);
+        });
+        QUANTIZED.set(memory);
+        return;
+    }
+    if let Some(flat) = weight.in_rows().filter(|_| c.rows <= FEW && depth > 0) {
         let rows = PlainRows::new(route.isa(), a, c.rows, depth, &mut memory);
-        if let Some(blocks) = blocks {
-            blocks::product((cpu, route), &rows, blocks, start, epilogue, &c);
-        } else if let Some(flat) = flat {
-            flat::product((cpu, route), &rows, flat, start, epilogue, &c);
-        }
+        flat::product((cpu, route), &rows, flat, start, epilogue, &c);
         QUANTIZED.set(memory);
         return;
     }
@@ -97,10 +115,61 @@ pub fn integer_product(
     let task = |task: usize| {
         let rows = task % down * height..c.rows.min((task % down + 1) * height);
         let columns = task / down * COLUMNS..n.min((task / down + 1) * COLUMNS);
-        let piece = Piece { route, quantized: &quantized, weight, start };
-        piece.compute(rows, columns, epilogue, &c);
+        let cut = Cut { route, quantized: &quantized, weight, start };
+        cut.compute(rows, columns, epilogue, &c);
     };
     cpu.pool().run(strips * down, &task);
+    QUANTIZED.set(memory);
+}
+
+/// One of several products with the same rows.
+pub struct IntegerPart<'a, E> {
+    /// The right operand.
+    pub weight: IntegerWeight<'a>,
+    /// What its sums start from.
+    pub start: Start,
+    /// What is applied to its results.
+    pub epilogue: E,
+    /// Where they go.
+    pub c: Output<'a, f32>,
+}
+
+/// [`integer_product`] with each of several weights: where all lie in blocks alike, rows are quantised once, and the
+/// threads begin together.
+///
+/// # Panics
+/// As there.
+pub fn integer_products<E: Epilogue<f32>, const N: usize>(
+    cpu: &Cpu,
+    a: &[f32],
+    parts: [IntegerPart<'_, E>; N],
+) {
+    let lying = parts.each_ref().map(|part| part.weight.in_blocks());
+    let of = |part: &IntegerPart<'_, E>| (part.weight.extents().0, part.c.rows);
+    let alike = parts.iter().zip(&lying).all(|(part, lies)| {
+        let (depth, n) = part.weight.extents();
+        assert_eq!((a.len(), n), (part.c.rows * depth, part.c.columns), "A, B and C do not fit each other");
+        let order = |lies: &Option<(BlockRight<'_>, CodeOrder)>| lies.as_ref().map(|(_, order)| *order);
+        n >= LANES && depth > 0 && of(part) == of(&parts[0]) && order(lies) == order(&lying[0])
+    });
+    let Some((rows, depth, order)) = parts.first().zip(lying.first()).and_then(|(part, lies)| {
+        let (depth, rows) = of(part);
+        lies.as_ref().filter(|_| alike && rows > 0).map(|(_, order)| (rows, depth, *order))
+    }) else {
+        for IntegerPart { weight, start, epilogue, c } in parts {
+            integer_product(cpu, a, &weight, start, &epilogue, c);
+        }
+        return;
+    };
+    let route = Route::best(cpu.isa());
+    let mut memory = QUANTIZED.take();
+    let rows = &BlockRows::new(cpu, order, a, (rows, depth), &mut memory);
+    let pieces = parts.each_ref().map(|part| {
+        let (dtype, bytes) = (part.weight.packing.dtype, part.weight.bytes);
+        let (start, epilogue, c) = (part.start, &part.epilogue as &dyn Epilogue<f32>, &part.c);
+        Piece { route, rows, dtype, bytes, missing: 0, start, epilogue, c }
+    });
+    blocks::product(cpu, &pieces);
     QUANTIZED.set(memory);
 }
 
@@ -159,14 +228,14 @@ pub fn integer_rows(
 }
 
 /// What all tasks of a product share.
-struct Piece<'a> {
+struct Cut<'a> {
     route: Route,
     quantized: &'a QuantizedRows<'a>,
     weight: &'a IntegerWeight<'a>,
     start: Start,
 }
 
-impl Piece<'_> {
+impl Cut<'_> {
     fn compute(
         &self,
         rows: Range<usize>,

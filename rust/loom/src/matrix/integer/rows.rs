@@ -155,6 +155,14 @@ impl<'a> QuantizedRows<'a> {
     }
 }
 
+/// The code of a number, in the lowest bits.
+#[inline(always)]
+pub(super) fn code_of(value: f32, scale: f32) -> u32 {
+    // Adding 1.5 x 2^23 rounds to an integer, half to even, and leaves it in the lowest bits.
+    const MAGIC: f32 = 12_582_912.0;
+    ((value / scale).clamp(-127.0, 127.0) + MAGIC).to_bits()
+}
+
 /// Quantises one row; returns its scale.
 pub(super) struct Quantize<'a> {
     pub a: &'a [f32],
@@ -193,20 +201,17 @@ impl Kernel<f32> for Quantize<'_> {
         let finite = largest < 0x7F80_0000;
         let scale = f32::from_bits(largest) / 127.0;
         let scale = if scale == 0.0 { 1.0 } else { scale };
-        // Adding 1.5 x 2^23 rounds to an integer, half to even, and leaves it in the lowest bits.
-        const MAGIC: f32 = 12_582_912.0;
-        let code = |value: f32| (value / scale).clamp(-127.0, 127.0) + MAGIC;
         let flip = if self.form == Form::Raised { 0x80 } else { 0 };
         match (finite, self.form) {
             (false, _) => self.codes.fill(flip),
             (true, Form::Signed | Form::Raised) => {
                 for (to, value) in self.codes.iter_mut().zip(self.a) {
-                    *to = code(*value).to_bits() as u8 ^ flip;
+                    *to = code_of(*value, scale) as u8 ^ flip;
                 }
             }
             (true, Form::Wide) => {
                 for (to, value) in self.codes.chunks_exact_mut(2).zip(self.a) {
-                    to.copy_from_slice(&(code(*value).to_bits() as u16).to_le_bytes());
+                    to.copy_from_slice(&(code_of(*value, scale) as u16).to_le_bytes());
                 }
             }
         }

@@ -64,18 +64,26 @@ fn expected(packed: &Packed, x: &[f32], m: usize, before: &[f32], start: Start, 
     let (codes, weight) = (packed.codes(), packed.weight());
     let mut out = before.to_vec();
     for i in 0..m {
-        let (scale, row) = quantize(&x[i * k..(i + 1) * k]);
+        let whole = &x[i * k..(i + 1) * k];
+        let (scale, row) = quantize(whole);
         for j in 0..n {
             let (mut sum, mut done) = (0.0f32, 0);
             while done < k {
                 let end = weight.group_end(done);
-                let exact: i64 = (done..end).map(|k| row[k] * codes[k * n + j]).sum();
                 let mut scales = [0.0; COLUMNS];
                 weight.scales(done, j..j + 1, &mut scales);
-                sum = (i32::try_from(exact).unwrap() as f32).mul_add(scales[0], sum);
+                if packed.packing.has_blocks() {
+                    // Activations have a scale for each block, too.
+                    let (own, row) = quantize(&whole[done..end]);
+                    let exact: i64 = (done..end).zip(row).map(|(k, a)| a * codes[k * n + j]).sum();
+                    sum = (i32::try_from(exact).unwrap() as f32).mul_add(scales[0] * own, sum);
+                } else {
+                    let exact: i64 = (done..end).map(|k| row[k] * codes[k * n + j]).sum();
+                    sum = (i32::try_from(exact).unwrap() as f32).mul_add(scales[0], sum);
+                }
                 done = end;
             }
-            let value = sum * scale;
+            let value = if packed.packing.has_blocks() { sum } else { sum * scale };
             out[i * n + j] = if start == Start::Zero { value } else { out[i * n + j] + value } + bias[j];
         }
     }
@@ -187,22 +195,39 @@ fn other_types_and_too_many_inputs_are_refused_by_name() {
 #[test]
 fn a_few_rows_are_the_formula_on_every_route() {
     for dtype in IntegerWeight::TYPES {
-        for (m, k, n) in [(1, 32, 64), (2, 97, 40), (3, 101, 144), (7, 1, 32), (8, 2049, 72), (1, 300, 1064)]
-        {
+        for (m, k, n) in [
+            (1, 32, 64),
+            (2, 97, 40),
+            (3, 101, 144),
+            (7, 1, 32),
+            (8, 2049, 72),
+            (1, 300, 1064),
+            (5, 65, 7),
+            (27, 130, 50),
+        ] {
             let granularity =
                 if m == 3 { dtype.granularity(Some(Granularity::Block(22))).ok() } else { None };
             let packed = Packed::new(dtype, granularity, k, n);
+            if !dtype.is_block_format() && (m > FEW || n < 32) {
+                continue;
+            }
             let (x, bias) = (activations(m, k), vec![0.0; n]);
             let expected = expected(&packed, &x, m, &vec![0.0; m * n], Start::Zero, &bias);
             for route in Route::available() {
                 let mut memory = Buffer::default();
-                let rows = PlainRows::new(route.isa(), &x, m, k, &mut memory);
                 let (cpu, weight) = (&machines()[0], packed.weight());
                 let mut c = vec![7.0; m * n];
                 let output = Output::new(&mut c, m, n);
-                if let Some(blocks) = weight.in_blocks() {
-                    blocks::product((cpu, route), &rows, blocks, Start::Zero, &NoEpilogue, &output);
+                if let Some((blocks, order)) = weight.in_blocks() {
+                    let rows = BlockRows::new(cpu, order, &x, (m, k), &mut memory);
+                    blocks::with_sixteen(blocks, n, |bytes, missing| {
+                        let (rows, dtype, start) = (&rows, blocks.packing.dtype, Start::Zero);
+                        let (epilogue, c) = (&NoEpilogue, &output);
+                        let piece = Piece { route, rows, dtype, bytes, missing, start, epilogue, c };
+                        blocks::product(cpu, &[piece]);
+                    });
                 } else {
+                    let rows = PlainRows::new(route.isa(), &x, m, k, &mut memory);
                     let flat = weight.in_rows().unwrap();
                     flat::product((cpu, route), &rows, flat, Start::Zero, &NoEpilogue, &output);
                 }

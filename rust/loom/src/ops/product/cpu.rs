@@ -3,8 +3,8 @@
 use super::Product;
 use crate::dtype::{DType, Granularity, Packing};
 use crate::matrix::{
-    Bfloat16Panels, Bias, Epilogue, Int8Panels, IntegerWeight, NoEpilogue, Output, PackedPanels, PanelSource,
-    Start, Strided, TurnedPanels, integer_product, product,
+    Bfloat16Panels, Bias, Epilogue, Int8Panels, IntegerPart, IntegerWeight, NoEpilogue, Output, PackedPanels,
+    PanelSource, Start, Strided, TurnedPanels, integer_product, integer_products, product,
 };
 use crate::ops::pointwise::{self, Activation};
 use crate::ops::rounding::{self, with_operand};
@@ -39,6 +39,27 @@ impl<T: Real> Epilogue<T> for Derive<'_, T> {
     fn apply(&self, isa: Isa, row: usize, column: usize, piece: &mut [T]) {
         let saved = &self.saved[row * self.columns + column..][..piece.len()];
         pointwise::derive_in_place(isa, self.activation, saved, piece);
+    }
+}
+
+/// The same as a thing to keep.
+struct Finished<'a> {
+    bias: Option<Bias<'a, f32>>,
+    activation: Option<Activation>,
+}
+
+impl Epilogue<f32> for Finished<'_> {
+    fn is_none(&self) -> bool {
+        self.bias.is_none() && self.activation.is_none()
+    }
+
+    fn apply(&self, isa: Isa, row: usize, column: usize, piece: &mut [f32]) {
+        if let Some(bias) = &self.bias {
+            bias.apply(isa, row, column, piece);
+        }
+        if let Some(activation) = self.activation {
+            activation.apply(isa, piece);
+        }
     }
 }
 
@@ -117,20 +138,63 @@ pub(in crate::ops) fn with_right<T: Real, R>(
 }
 
 impl Product {
-    /// The forward direction with quantised activations.
-    fn run_quantized(&self, args: &mut Args<'_>) -> Result<()> {
-        let rows = args.rows * self.multiplier;
-        let weight = args.view(1);
-        let Some(packing) = weight.packed else {
+    /// How the weight of a product with quantised activations is packed, as (summed extent, results).
+    pub(super) fn quantized_packing(&self, packing: Packing) -> Result<Packing> {
+        match self.direction {
+            Direction::Forward if !packing.turned => Ok(packing),
+            Direction::InputGradient if packing.turned && self.derivative.is_none() => {
+                Ok(packing.as_stored())
+            }
+            _ => Err(Error::Internal(format!("{self} is not for this direction"))),
+        }
+    }
+
+    /// What a product with quantised activations multiplies with, what follows it, and where it goes: the forward
+    /// direction, or the way back through a weight in blocks along its rows, which is such a product with the transpose.
+    fn quantized_part<'a>(&self, args: &mut Args<'a>) -> Result<IntegerPart<'a, Finished<'a>>> {
+        let view = args.view(1);
+        let Some(packing) = view.packed else {
             return Err(Error::Internal(format!("{self}: the weight is not packed")));
         };
-        let codes = IntegerWeight::new(packing, weight.bytes, weight.scales)?;
-        let start = if args.accumulate { Start::Continue } else { Start::Zero };
+        let packing = self.quantized_packing(packing)?;
         let bias = self.bias.then(|| Bias::Columns(args.read::<f32>(2)));
-        let y = Output::new(args.write(0), rows, self.outputs);
-        finish(bias, self.activation, |epilogue| {
-            integer_product(args.cpu, args.read::<f32>(0), &codes, start, epilogue, y);
-        });
+        Ok(IntegerPart {
+            weight: IntegerWeight::new(packing, view.bytes, view.scales)?,
+            start: if args.accumulate { Start::Continue } else { Start::Zero },
+            epilogue: Finished { bias, activation: self.activation },
+            c: Output::new(args.write(0), args.rows * self.multiplier, packing.channels),
+        })
+    }
+
+    /// The most products that [`run_beside`](Product::run_beside) takes.
+    pub const MOST_BESIDE: usize = 3;
+
+    /// Runs forward products with quantised activations of one left operand, two or three of them.
+    ///
+    /// # Errors
+    /// As each of them by itself.
+    pub fn run_beside(parts: &mut [(&Self, Args<'_>)]) -> Result<()> {
+        match parts {
+            [one, two] => {
+                let made = [one.0.quantized_part(&mut one.1)?, two.0.quantized_part(&mut two.1)?];
+                integer_products(one.1.cpu, one.1.read::<f32>(0), made);
+            }
+            [one, two, three] => {
+                let made = [
+                    one.0.quantized_part(&mut one.1)?,
+                    two.0.quantized_part(&mut two.1)?,
+                    three.0.quantized_part(&mut three.1)?,
+                ];
+                integer_products(one.1.cpu, one.1.read::<f32>(0), made);
+            }
+            _ => return Err(Error::Internal(format!("{} products beside each other", parts.len()))),
+        }
+        Ok(())
+    }
+
+    fn run_quantized(&self, args: &mut Args<'_>) -> Result<()> {
+        let IntegerPart { weight, start, epilogue, c } = self.quantized_part(args)?;
+        integer_product(args.cpu, args.read::<f32>(0), &weight, start, &epilogue, c);
         Ok(())
     }
 }
@@ -140,9 +204,9 @@ impl Operation for Product {
         let (rows, inputs, outputs) = (args.rows * self.multiplier, self.inputs, self.outputs);
         let start = if args.accumulate { Start::Continue } else { Start::Zero };
         if self.quantized {
-            return match (T::PRECISION, self.direction) {
-                (Precision::Float32, Direction::Forward) => self.run_quantized(args),
-                _ => Err(Error::Internal(format!("{self} is not for this direction or precision"))),
+            return match T::PRECISION {
+                Precision::Float32 => self.run_quantized(args),
+                _ => Err(Error::Internal(format!("{self} is not for this precision"))),
             };
         }
         let (cpu, mixed) = (args.cpu, self.mixed);
@@ -210,6 +274,121 @@ impl Operation for Product {
                     });
                 });
                 Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::StepValues;
+    use crate::ops::testing::numbers;
+
+    const TYPES: [DType; 3] = [DType::Q8_0, DType::Q4_0, DType::MxFp4];
+
+    struct Packed {
+        packing: Packing,
+        bytes: Vec<u8>,
+    }
+
+    impl Packed {
+        fn new(dtype: DType, k: usize, n: usize) -> Self {
+            let packing = Packing::new(dtype, k, n);
+            let mut bytes = vec![0; packing.bytes()];
+            packing.encode(None, &numbers::<f32>((k + n) as u64, k * n), &mut bytes, &mut []).unwrap();
+            Self { packing, bytes }
+        }
+    }
+
+    fn forward(k: usize, n: usize) -> Product {
+        Product { quantized: true, ..Product::new(Direction::Forward, 1, k, n) }
+    }
+
+    fn args<'a>(
+        values: &'a StepValues,
+        rows: usize,
+        x: &'a [f32],
+        (weight, packing): (&'a Packed, Packing),
+        bias: &'a [f32],
+        y: &'a mut [f32],
+    ) -> Args<'a> {
+        let mut args = Args::new(Cpu::global().unwrap(), rows, values);
+        args.set_read(0, x);
+        args.set_packed(1, &weight.bytes, packing, &[]);
+        args.set_read(2, bias);
+        args.set_write(0, y);
+        args
+    }
+
+    fn bits(y: &[f32]) -> Vec<u32> {
+        y.iter().map(|y| y.to_bits()).collect()
+    }
+
+    /// The way back through a table in blocks along its rows is the product with the table's transpose.
+    #[test]
+    fn heads_quantise_what_they_read() {
+        let (width, words, values) = (70, 45, StepValues::default());
+        for dtype in TYPES {
+            let packed = Packed::new(dtype, width, words);
+            for rows in [1, 3, 9] {
+                let x = numbers::<f32>(rows as u64, rows * width);
+                let (mut expected, mut found) = (vec![7.0; rows * words], vec![8.0; rows * words]);
+                let op = forward(width, words);
+                let mut own = args(&values, rows, &x, (&packed, packed.packing), &[], &mut expected);
+                op.run::<f32>(&mut own).unwrap();
+                let turned = Packing { turned: true, rows: words, channels: width, ..packed.packing };
+                let op =
+                    Product { quantized: true, ..Product::new(Direction::InputGradient, 1, words, width) };
+                op.run::<f32>(&mut args(&values, rows, &x, (&packed, turned), &[], &mut found)).unwrap();
+                assert_eq!(bits(&found), bits(&expected), "{dtype}, {rows} rows");
+            }
+        }
+    }
+
+    /// Products of one value that begin together are those alone, whatever follows them.
+    #[test]
+    fn products_beside_each_other_are_those_alone() {
+        let (k, values) = (96, StepValues::default());
+        for (dtype, other) in [(TYPES[0], TYPES[0]), (TYPES[1], TYPES[1]), (TYPES[2], TYPES[1])] {
+            let weights = [Packed::new(dtype, k, 200), Packed::new(other, k, 33), Packed::new(dtype, k, 16)];
+            for rows in [1, 4, 9] {
+                let (x, bias) = (numbers::<f32>(5, rows * k), numbers::<f32>(6, 200));
+                let ops = [
+                    Product { bias: true, activation: Some(Activation::Silu), ..forward(k, 200) },
+                    forward(k, 33),
+                    Product { bias: true, ..forward(k, 16) },
+                ];
+                let alone: Vec<Vec<f32>> = ops
+                    .iter()
+                    .zip(&weights)
+                    .map(|(op, weight)| {
+                        let mut y = vec![0.0; rows * op.outputs];
+                        let weight = (weight, weight.packing);
+                        op.run::<f32>(&mut args(&values, rows, &x, weight, &bias[..op.outputs], &mut y))
+                            .unwrap();
+                        y
+                    })
+                    .collect();
+                for count in [2, 3] {
+                    let mut made: Vec<Vec<f32>> = alone.iter().map(|y| vec![9.0; y.len()]).collect();
+                    let parts = ops.iter().zip(&weights).zip(&mut made).take(count);
+                    let mut parts: Vec<_> = parts
+                        .map(|((op, weight), y)| {
+                            let weight = (weight, weight.packing);
+                            (op, args(&values, rows, &x, weight, &bias[..op.outputs], y))
+                        })
+                        .collect();
+                    Product::run_beside(&mut parts).unwrap();
+                    drop(parts);
+                    for (made, alone) in made.iter().zip(&alone).take(count) {
+                        assert_eq!(
+                            bits(made),
+                            bits(alone),
+                            "{dtype} and {other}, {rows} rows, {count} products"
+                        );
+                    }
+                }
             }
         }
     }

@@ -4,7 +4,7 @@
 mod stream;
 
 use super::Product;
-use crate::dtype::{Granularity, Packing};
+use crate::dtype::{BLOCK, Granularity, Packing};
 use crate::matrix::IntegerWeight;
 use crate::ops::pointwise::WGSL_PRELUDE;
 use crate::shader::{Operand, Recorder, Shader};
@@ -49,6 +49,31 @@ pub(in crate::ops) fn quantize(
     Ok([codes, scales])
 }
 
+/// Records the quantisation of rows of `depth` elements with a scale for each block of 32; returns their codes, four to
+/// a word, and their scales.
+fn quantize_blocks(
+    recorder: &mut Recorder<'_>,
+    x: &Operand,
+    rows: usize,
+    depth: usize,
+) -> Result<[Operand; 2]> {
+    let (words, blocks) = (depth.div_ceil(4), depth.div_ceil(BLOCK));
+    let (codes, scales) = (recorder.scratch(rows * words)?, recorder.scratch(rows * blocks)?);
+    Shader::new("product quantize blocks", include_str!("quantize_blocks.wgsl"))
+        .threads(CODE_THREADS)
+        .section("DIVISION", include_str!("../encode/division.wgsl"))
+        .read("x", "u32", x.clone())
+        .write("codes", "u32", codes.clone())
+        .write("scales", "u32", scales.clone())
+        .number("rows", rows)
+        .number("depth", depth)
+        // Of a row of codes.
+        .number("words", words)
+        .number("blocks", blocks)
+        .groups(recorder, (rows * blocks * BLOCK / 4).div_ceil(CODE_THREADS))?;
+    Ok([codes, scales])
+}
+
 /// Refuses operands that one binding cannot hold.
 pub(in crate::ops) fn check_binding(recorder: &Recorder<'_>, bytes: usize, what: &str) -> Result<()> {
     if bytes <= recorder.capabilities().max_binding {
@@ -69,6 +94,7 @@ pub(in crate::ops) fn block_of(packing: &Packing) -> usize {
 }
 
 /// What a product is followed by.
+#[derive(Clone)]
 struct Finish<'a> {
     accumulate: bool,
     bias: Option<&'a Operand>,
@@ -76,6 +102,8 @@ struct Finish<'a> {
     activate: Option<String>,
     /// The sums themselves, as the bits of the results.
     raw: bool,
+    /// Whether activations have a scale for each block, which sums are multiplied with.
+    blocks: bool,
 }
 
 impl Finish<'_> {
@@ -88,6 +116,7 @@ impl Finish<'_> {
         }
         text += match scaled {
             true => "    var value = f32(sum) * scale_at(0u, column) * row_scales[row];\n",
+            false if self.blocks => "    var value = sum;\n",
             false => "    var value = sum * row_scales[row];\n",
         };
         if self.accumulate {
@@ -117,7 +146,12 @@ fn record(
     let most = packing.bytes().max(rows * depth.max(columns) * 4);
     check_binding(recorder, most, &format!("a product of {rows} rows and {depth} x {columns} weights"))?;
     let words = depth.div_ceil(4);
-    let [codes, row_scales] = quantize(recorder, x, rows, depth)?;
+    let blocks = packing.has_blocks();
+    let finish = &Finish { blocks, ..finish.clone() };
+    let [codes, row_scales] = match blocks {
+        true => quantize_blocks(recorder, x, rows, depth)?,
+        false => quantize(recorder, x, rows, depth)?,
+    };
 
     let [code, scale] = packing.wgsl_integers()?;
     let shader = |label: String, text: &str| {
@@ -179,7 +213,10 @@ fn record(
     if finish.raw {
         store += "y[at] = result#; }";
     } else {
-        store += "var value = result# * row_scales[row + #u]; ";
+        store += match blocks {
+            true => "var value = result#; ",
+            false => "var value = result# * row_scales[row + #u]; ",
+        };
         if finish.accumulate {
             store += "value = y[at] + value; ";
         }
@@ -191,7 +228,13 @@ fn record(
     let scaled = if finish.raw {
         each_row("result# = bitcast<f32>(sum#);")
     } else {
-        let each = each_row("result# = fma(f32(sum#), scale, result#);");
+        let each = each_row(&match blocks {
+            true => format!(
+                "result# = fma(f32(sum#), scale * row_scales[min(row + #u, last) * {}u + number], result#);",
+                depth.div_ceil(BLOCK)
+            ),
+            false => "result# = fma(f32(sum#), scale, result#);".to_string(),
+        });
         format!("let scale = scale_at(number, column);\n{each}")
     };
     shader(format!("product int8 {}", packing.dtype), include_str!("quantized.wgsl"))
@@ -215,11 +258,13 @@ impl Product {
         let bias = if self.bias { Some(recorder.read(2)?) } else { None };
         let packing =
             weight.packing.ok_or_else(|| Error::Internal(format!("{self}: the weight is not packed")))?;
+        let packing = self.quantized_packing(packing)?;
         let finish = Finish {
             accumulate: recorder.accumulate(),
             bias: bias.as_ref(),
             activate: self.activation.map(|a| format!("{WGSL_PRELUDE}{}", a.wgsl_value("activate"))),
             raw: false,
+            blocks: false,
         };
         let rows = recorder.rows() * self.multiplier;
         record(recorder, [&x, &weight, &y], &packing, rows, &finish)
@@ -307,15 +352,17 @@ mod tests {
     #[test]
     fn raw_sums_are_the_integers_of_the_cpu() {
         let Some(gpu) = testing::gpu() else { return };
-        for dtype in [DType::Int8, DType::Int4, DType::Ternary, DType::Binary] {
-            let (m, k, n) = (11, 701, 70);
+        for dtype in IntegerWeight::TYPES {
+            // Of a single block, whose scale is the row's.
+            let (m, k, n) = (11, if dtype.is_block_format() { 32 } else { 701 }, 70);
             let weight = Weight::new(dtype, None, k, n);
             let mut x = numbers::<f32>(8, m * k);
             x[..k].fill(0.0);
             let setting = Setting::new(m, &[&x, &vec![0.0; k * n]], &[m * n]);
             let record = |recorder: &mut Recorder<'_>| {
                 let operands = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
-                let finish = Finish { accumulate: false, bias: None, activate: None, raw: true };
+                let finish =
+                    Finish { accumulate: false, bias: None, activate: None, raw: true, blocks: false };
                 record(recorder, [&operands.0, &operands.1, &operands.2], &weight.packing, m, &finish)
             };
             let found = testing::run_recorded(&gpu, &setting, Some((1, weight.packed())), record).unwrap();

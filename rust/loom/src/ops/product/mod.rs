@@ -46,7 +46,8 @@ pub struct Product {
     pub mixed: bool,
     /// Whether rows of x are quantised to int8 and multiplied with the codes of W, which is packed in
     /// symmetric integers, as [`integer_product`](crate::matrix::integer_product) says; for the forward
-    /// direction in single precision. Rounding for `mixed` is then left out.
+    /// direction, and for the input gradient of a W in blocks along its rows (as a head uses the table of an
+    /// embedding, dy being quantised), in single precision. Rounding for `mixed` is then left out.
     pub quantized: bool,
 }
 

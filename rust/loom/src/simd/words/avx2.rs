@@ -134,6 +134,23 @@ impl Words for Avx2Words {
     }
 
     #[inline(always)]
+    unsafe fn turned_words(blocks: &Sixteen, offset: usize) -> [Self; 4] {
+        // SAFETY: the caller's promise.
+        let (first, last) = unsafe {
+            (dots::turned_words_avx2(blocks, offset, 0), dots::turned_words_avx2(blocks, offset, 8))
+        };
+        [Self(first[0], last[0]), Self(first[1], last[1]), Self(first[2], last[2]), Self(first[3], last[3])]
+    }
+
+    #[inline(always)]
+    fn look_up_bytes(self, table: &[u8; 16]) -> Self {
+        avx2!({
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            self.map(|codes| _mm256_shuffle_epi8(table, codes))
+        })
+    }
+
+    #[inline(always)]
     unsafe fn dot_bytes<const QUADS: bool>(blocks: &Sixteen, offset: usize, a: *const i8, _: i32) -> Self {
         // SAFETY: the caller's promise.
         let [first, last] = unsafe { dots::dot_bytes_avx2(blocks, offset, a) };

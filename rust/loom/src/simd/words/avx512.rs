@@ -146,6 +146,20 @@ impl Words for Avx512Words {
     }
 
     #[inline(always)]
+    unsafe fn turned_words(blocks: &Sixteen, offset: usize) -> [Self; 4] {
+        // SAFETY: the caller's promise.
+        unsafe { dots::turned_words_avx512(blocks, offset) }.map(Self)
+    }
+
+    #[inline(always)]
+    fn look_up_bytes(self, table: &[u8; 16]) -> Self {
+        avx512!({
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            Self(_mm512_shuffle_epi8(table, self.0))
+        })
+    }
+
+    #[inline(always)]
     unsafe fn dot_bytes<const QUADS: bool>(
         blocks: &Sixteen,
         offset: usize,

@@ -44,6 +44,65 @@ fn sum_fours_avx512(blocks: [__m512i; 4]) -> __m512i {
     ))
 }
 
+/// [`Words::turned_words`](crate::simd::Words::turned_words), places in the order in which quarters of registers are
+/// read.
+macro_rules! turned_words {
+    ($blocks:expr, $low:ident, $high:ident, $low_pairs:ident, $high_pairs:ident) => {{
+        let [a, b, c, d] = $blocks;
+        let (left, right) = ($low(a, b), $low(c, d));
+        let (upper_left, upper_right) = ($high(a, b), $high(c, d));
+        [
+            $low_pairs(left, right),
+            $high_pairs(left, right),
+            $low_pairs(upper_left, upper_right),
+            $high_pairs(upper_left, upper_right),
+        ]
+    }};
+}
+
+/// [`Words::turned_words`](crate::simd::Words::turned_words) of eight places from `first` on.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn turned_words_avx2(blocks: &Sixteen, offset: usize, first: usize) -> [__m256i; 4] {
+    avx2!({
+        let at = |place: usize| blocks.at(first + place).wrapping_add(offset).cast();
+        let both = |place: usize| _mm256_loadu2_m128i(at(place + 4), at(place));
+        turned_words!(
+            [both(0), both(1), both(2), both(3)],
+            _mm256_unpacklo_epi32,
+            _mm256_unpackhi_epi32,
+            _mm256_unpacklo_epi64,
+            _mm256_unpackhi_epi64
+        )
+    })
+}
+
+/// [`Words::turned_words`](crate::simd::Words::turned_words).
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn turned_words_avx512(blocks: &Sixteen, offset: usize) -> [__m512i; 4] {
+    avx512!({
+        let at = |place: usize| _mm_loadu_si128(blocks.at(place).wrapping_add(offset).cast());
+        let four = |place: usize| {
+            let words = _mm512_castsi128_si512(at(place));
+            let words = _mm512_inserti32x4::<1>(words, at(place + 4));
+            let words = _mm512_inserti32x4::<2>(words, at(place + 8));
+            _mm512_inserti32x4::<3>(words, at(place + 12))
+        };
+        turned_words!(
+            [four(0), four(1), four(2), four(3)],
+            _mm512_unpacklo_epi32,
+            _mm512_unpackhi_epi32,
+            _mm512_unpacklo_epi64,
+            _mm512_unpackhi_epi64
+        )
+    })
+}
+
 /// [`Words::dot_bytes`](crate::simd::Words::dot_bytes) with products of bytes added in pairs: of magnitudes and
 /// activations with the sign of the code, which fit 16 bits, 2 x 128 x 127.
 ///

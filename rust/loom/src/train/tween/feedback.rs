@@ -124,6 +124,7 @@ pub(crate) fn context(network: &Network, map: &FeedbackMap) -> Context {
                 active: None,
                 reads_packed: info.morphable,
                 quantized: false,
+                by_rows: false,
                 trained: true,
             })
             .collect(),

@@ -141,14 +141,12 @@ impl<T: Real> Part<'_, T> {
                                 &NoEpilogue,
                                 Output::new(&mut gathered[tile], queries.len(), d),
                             );
-                        } else {
-                            let rows = scores.chunks_exact(BLOCK).zip(gathered[tile].chunks_exact_mut(d));
-                            for (weights, gathered) in rows {
-                                let v = &self.v[at..];
-                                T::dispatch(isa, Gather { weights: &weights[..keys], v, stride, gathered });
-                            }
                         }
                     }
+                }
+                if count <= FEW {
+                    let (v, keys) = (&self.v[at..], end_of_block - block);
+                    T::dispatch(isa, Gather { weights: scores, gathered, head_dim: d, v, stride, keys });
                 }
             }
             T::dispatch(isa, Finish { head_dim: d, largest, totals, gathered });

@@ -3,7 +3,7 @@
 use super::tiles::Sight;
 use crate::ops::attention::{Attention, BLOCK, NOTHING};
 use crate::ops::element_loops::{lane_sums2, load, store, update};
-use crate::simd::{Elementwise, Kernel, LANES, Math, Real, Vector, array_of};
+use crate::simd::{Elementwise, Kernel, LANES, Math, Real, Vector, array_of, prefetch};
 use std::ops::Range;
 
 /// Holds scores between plus and minus a cap, where there is one.
@@ -136,6 +136,9 @@ impl<T: Real> Score<'_, T> {
     #[inline(always)]
     fn all<V: Vector<Element = T>>(&mut self, first: usize, present: usize) {
         let queries = self.q.len() / self.head_dim;
+        for key in first..first + present {
+            fetch_ahead(self.k, key, self.stride, self.head_dim);
+        }
         let mut query = 0;
         while query < queries {
             query += match queries - query {
@@ -175,46 +178,92 @@ impl<T: Real> Kernel<T> for Score<'_, T> {
     }
 }
 
-/// What one query gathers from the values of a block: the bits of the product.
+/// What a few queries gather from the values of a block: the bits of the product.
 pub(super) struct Gather<'a, T> {
+    /// One row of weights for each query, [`BLOCK`] apart, ...
     pub weights: &'a [T],
+    /// ... and what it has gathered, one after the other.
+    pub gathered: &'a mut [T],
+    pub head_dim: usize,
+    /// The first key's values, how far it is to the next one's, and how many keys there are.
     pub v: &'a [T],
     pub stride: usize,
-    pub gathered: &'a mut [T],
+    pub keys: usize,
 }
 
-/// Vectors of a head that are gathered side by side, so that their sums need not wait for each other.
-const SIDE_BY_SIDE: usize = 4;
+impl<T: Real> Gather<'_, T> {
+    /// S vectors of the heads of R queries from `query` on, from `place` on.
+    #[inline(always)]
+    fn part<V: Vector<Element = T>, const R: usize, const S: usize>(&mut self, query: usize, place: usize) {
+        let d = self.head_dim;
+        let len = (S * LANES).min(d - place);
+        let mut sums: [[V; S]; R] = array_of(|i| {
+            let from = &self.gathered[(query + i) * d + place..][..len];
+            array_of(|j| load(&from[(j * LANES).min(len)..len.min((j + 1) * LANES)]))
+        });
+        let weights: [&[T]; R] = array_of(|i| &self.weights[(query + i) * BLOCK..][..self.keys]);
+        for key in 0..self.keys {
+            let v = &self.v[key * self.stride + place..][..len];
+            if place == 0 {
+                fetch_ahead(self.v, key, self.stride, d);
+            }
+            for j in 0..S {
+                let v: V = load(&v[(j * LANES).min(len)..len.min((j + 1) * LANES)]);
+                for (sums, weights) in sums.iter_mut().zip(weights) {
+                    sums[j] = V::splat(weights[key]).mul_add(v, sums[j]);
+                }
+            }
+        }
+        for (i, sums) in sums.into_iter().enumerate() {
+            let to = &mut self.gathered[(query + i) * d + place..][..len];
+            for (j, sum) in sums.into_iter().enumerate() {
+                store(sum, &mut to[(j * LANES).min(len)..len.min((j + 1) * LANES)]);
+            }
+        }
+    }
+
+    /// Whole heads of R queries, S vectors at a time, so that their sums need not wait for each other.
+    #[inline(always)]
+    fn rows<V: Vector<Element = T>, const R: usize, const S: usize>(&mut self, query: usize) -> usize {
+        let whole = self.head_dim / (S * LANES) * (S * LANES);
+        for place in (0..whole).step_by(S * LANES) {
+            self.part::<V, R, S>(query, place);
+        }
+        for place in (whole..self.head_dim).step_by(LANES) {
+            self.part::<V, R, 1>(query, place);
+        }
+        R
+    }
+}
 
 impl<T: Real> Kernel<T> for Gather<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn run<V: Vector<Element = T>>(self) {
-        let mut place = 0;
-        let mut several = self.gathered.chunks_exact_mut(SIDE_BY_SIDE * LANES);
-        for gathered in several.by_ref() {
-            let mut sums: [V; SIDE_BY_SIDE] = array_of(|i| V::load(&gathered[i * LANES..]));
-            for (key, weight) in self.weights.iter().enumerate() {
-                let v = &self.v[key * self.stride + place..][..SIDE_BY_SIDE * LANES];
-                for (i, sum) in sums.iter_mut().enumerate() {
-                    *sum = V::splat(*weight).mul_add(V::load(&v[i * LANES..]), *sum);
-                }
-            }
-            for (i, sum) in sums.into_iter().enumerate() {
-                sum.store(&mut gathered[i * LANES..]);
-            }
-            place += SIDE_BY_SIDE * LANES;
+    fn run<V: Vector<Element = T>>(mut self) {
+        let queries = self.gathered.len() / self.head_dim;
+        let mut query = 0;
+        while query < queries {
+            query += match queries - query {
+                1 => self.rows::<V, 1, 4>(query),
+                2 => self.rows::<V, 2, 2>(query),
+                3 => self.rows::<V, 3, 2>(query),
+                _ => self.rows::<V, 4, 2>(query),
+            };
         }
-        for gathered in several.into_remainder().chunks_mut(LANES) {
-            let mut sum = load::<V>(gathered);
-            for (key, weight) in self.weights.iter().enumerate() {
-                let v = &self.v[key * self.stride + place..][..gathered.len()];
-                sum = V::splat(*weight).mul_add(load::<V>(v), sum);
-            }
-            store(sum, gathered);
-            place += LANES;
-        }
+    }
+}
+
+/// How many keys ahead are fetched: heads of one key lie apart from those of the next, which a processor does not see
+/// by itself.
+const KEYS_AHEAD: usize = 32;
+
+/// Fetches what some keys later is read of a head.
+#[inline(always)]
+fn fetch_ahead<T>(heads: &[T], key: usize, stride: usize, head_dim: usize) {
+    let ahead = heads.as_ptr().wrapping_add((key + KEYS_AHEAD) * stride);
+    for line in (0..head_dim * size_of::<T>()).step_by(64) {
+        prefetch(ahead.cast::<u8>().wrapping_add(line));
     }
 }
 

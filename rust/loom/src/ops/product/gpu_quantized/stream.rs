@@ -393,7 +393,11 @@ fn main(number: u32, thread: u32) {{
         }
         for slot in 0..self.slots() {
             let (sum, scale) = (self.sum(slot), scale.replace("head", &format!("head{}", slot % COLUMNS)));
-            add_line!(out, "        all{slot} = fma(f32({sum}), {scale}, all{slot});");
+            let own = format!(
+                "row_scales[min(first_row + {}u, last_row) * {blocks}u + piece / {pieces}u]",
+                slot / COLUMNS
+            );
+            add_line!(out, "        all{slot} = fma(f32({sum}), {scale} * {own}, all{slot});");
         }
         add_line!(out, "    }}");
     }
