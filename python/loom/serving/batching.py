@@ -11,6 +11,7 @@ from time import perf_counter
 import numpy as np
 
 from loom._typing import RealArray
+from loom.engine import engine_of
 from loom.network import Network
 
 __all__ = ["Batcher"]
@@ -40,6 +41,9 @@ class Batcher:
         self, net: Network, rows: int, wait: float, told: Callable[[int, float], None] = lambda *_: None
     ) -> None:
         self._net = net
+        engine = engine_of(net)
+        # Of named inputs and outputs come rows of all of them.
+        self._computed = net.predict if engine.ports is None else engine.native.predict
         self._rows = rows
         self._wait = wait
         self._told = told
@@ -138,6 +142,6 @@ class Batcher:
             # With copies of a sample: not everything can read zeros.
             x = np.concatenate([x, np.repeat(x[:1], -rows % self._rows, axis=0)])
         began = perf_counter()
-        y = self._net.predict(x, batch_size=self._rows)
+        y = self._computed(x, self._rows)
         self._told(rows, perf_counter() - began)
         return y[:rows]

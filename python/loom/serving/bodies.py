@@ -5,18 +5,15 @@ from __future__ import annotations
 import io
 import json
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from loom.errors import DataError, LoomError
+from loom.errors import LoomError
 
-if TYPE_CHECKING:
-    from loom.data import ColumnEncoder
-
-__all__ = ["NPY", "BodyError", "body_within", "from_json", "from_npy", "to_npy"]
+__all__ = ["NPY", "BodyError", "body_within", "from_json", "from_npy", "named_from_json", "to_npy"]
 
 NPY = "application/x-npy"
 
@@ -38,42 +35,50 @@ async def body_within(request: Any, most: int) -> bytes | None:  # noqa: ANN401 
     return bytes(body)
 
 
-def from_json(body: bytes, encoder: ColumnEncoder | None = None) -> NDArray[Any]:
-    """Reads samples from `{"inputs": [...]}`.
+def named_from_json(body: bytes) -> dict[str, Any] | None:
+    """Reads samples by name: of named inputs, or of a table's columns.
 
-    Args:
-        body: The body.
-        encoder: What makes numbers of samples by name, {"size": 70, "city": "Oslo"}, where the network has
-            learned from a table.
+    They are a list for each name, `{"inputs": {"size": [...], "city": [...]}}`, or a sample after another,
+    `{"inputs": [{"size": 70, "city": "Oslo"}, ...]}`.
+
+    Returns:
+        A list for each name; what a sample leaves out is None. None where inputs have no names.
 
     Raises:
-        BodyError: It is no such JSON, or not of samples.
-        DataError: Samples by name lack a column.
-        DTypeError: A column of numbers holds texts.
+        BodyError: It is no JSON of inputs.
     """
+    given = _inputs(body)
+    if isinstance(given, dict):
+        lengths = {len(values) if isinstance(values, list) else -1 for values in given.values()}
+        if len(lengths) != 1 or -1 in lengths:
+            raise BodyError("inputs: each name has a list, and all are of one length")
+        return given
+    if isinstance(given, list) and given and all(isinstance(sample, dict) for sample in given):
+        names = {name: None for sample in given for name in sample}
+        return {name: [sample.get(name) for sample in given] for name in names}
+    return None
+
+
+def from_json(body: bytes) -> NDArray[Any]:
+    """Reads samples from `{"inputs": [...]}`.
+
+    Raises:
+        BodyError: It is no such JSON, or not of numbers.
+    """
+    try:
+        return np.asarray(_inputs(body))
+    except (ValueError, OverflowError) as error:
+        raise BodyError(f"inputs: rows of different lengths do not make an array ({error})") from error
+
+
+def _inputs(body: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
     try:
         told = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise BodyError(f"the body is no JSON: {error}") from error
-    by_name = "" if encoder is None else f", or an object with {', '.join(encoder.columns)}"
     if not isinstance(told, dict) or set(told) != {"inputs"}:
-        raise BodyError(f'the body is {{"inputs": [sample, sample, ...]}}, each a list of numbers{by_name}')
-    rows = told["inputs"]
-    if isinstance(rows, list) and any(isinstance(row, dict) for row in rows):
-        if encoder is None or not all(isinstance(row, dict) for row in rows):
-            raise BodyError(
-                f"each sample is a list of numbers{by_name}; samples by name are for networks that have "
-                "learned from a table"
-            )
-        absent = [name for name in encoder.columns if not any(name in row for row in rows)]
-        if absent:
-            raise DataError(f"no sample has {', '.join(absent)}, which the network has learned from")
-        return np.asarray(encoder({name: [row.get(name) for row in rows] for name in encoder.columns}))
-    try:
-        found = np.asarray(told["inputs"])
-    except (ValueError, OverflowError) as error:
-        raise BodyError(f"inputs: rows of different lengths do not make an array ({error})") from error
-    return found
+        raise BodyError('the body is {"inputs": [sample, sample, ...]}, each a list of numbers')
+    return told["inputs"]
 
 
 def from_npy(body: bytes) -> NDArray[Any]:

@@ -9,6 +9,7 @@ mod exchange;
 mod figures;
 mod forks;
 mod function;
+mod images;
 mod mesh;
 mod network;
 mod own_loss;
@@ -40,6 +41,8 @@ mod _native {
     #[pymodule_export]
     use super::forks::{after_fork_in_child, after_fork_in_parent, before_fork};
     #[pymodule_export]
+    use super::images::change_images;
+    #[pymodule_export]
     use super::mesh::{Mesh, Stepper};
     #[pymodule_export]
     use super::session::Session;
@@ -54,7 +57,10 @@ mod _native {
         TensorFile, decode_tensor, encode_tensor, is_lent, write_gguf, write_safetensors,
     };
     #[pymodule_export]
-    use super::training::{Evaluator, Report, Trainer, check_examples, loss_and_gradient, schedule_rate};
+    use super::training::{
+        Evaluator, Report, Trainer, check_examples, check_expression, expression_mean, loss_and_gradient,
+        schedule_rate,
+    };
     #[pymodule_export]
     use super::tween::{
         TweenState, feedback_names, feedback_parameter, measure_history, measures, moment,
