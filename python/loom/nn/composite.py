@@ -231,8 +231,10 @@ class Parallel(Layer):
     """Branches that read the same input, and a way to combine what they make.
 
     "concat" puts outputs side by side along an axis: the last, or the channels of images and
-    volumes. "add" and "average" are what they say. "grid_scatter" puts each output at a place of
-    its own on a grid, (rows, columns, *output), with zeros where no branch writes. "filter" adds
+    volumes. "add" and "average" are what they say. "multiply" makes the product: outputs have as
+    many axes as each other, and one with an extent of 1 is repeated along that axis, as the gate of
+    a squeeze-and-excitation is, (channels, 1, 1), over an image. "grid_scatter" puts each output at
+    a place of its own on a grid, (rows, columns, *output), with zeros where no branch writes. "filter" adds
     them up weighted by a softmax over the scores that `gate` makes of the input: every sample
     routes itself, and gradients reach the gate.
 
@@ -240,7 +242,7 @@ class Parallel(Layer):
 
     Args:
         branches: Each a layer, several in a row, or an empty list, which hands the input on.
-        combine: "concat", "add", "average", "grid_scatter" or "filter".
+        combine: "concat", "add", "average", "multiply", "grid_scatter" or "filter".
         axis: For concat: the axis, counted without the batch.
         grid: For grid_scatter: (rows, columns).
         places: For grid_scatter: (row, column) of each branch; row by row by default.
@@ -254,10 +256,12 @@ class Parallel(Layer):
         >>> net = loom.Sequential([experts], input_shape=5)
         >>> net.predict(np.ones((2, 5))).shape
         (2, 3)
+        >>> gate = [nn.AdaptiveAvgPool2D(1), nn.Conv2D(8, 1, activation="sigmoid")]
+        >>> excitation = nn.Parallel([[], gate], combine="multiply")  # (8, height, width) stays
     """
 
     branches: Sequence[LayersLike]
-    combine: Literal["concat", "add", "average", "grid_scatter", "filter"] = "concat"
+    combine: Literal["concat", "add", "average", "multiply", "grid_scatter", "filter"] = "concat"
     axis: int | None = None
     grid: Sequence[int] | None = None
     places: Sequence[Sequence[int]] | None = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from loom import nn
+from loom.models.torch.expressions import evaluated
 from loom.models.torch.scope import Scope
 from loom.models.torch.sequences import attention, recurrent
 from loom.models.torch.softmaxes import SOFTMAXES
@@ -131,14 +133,17 @@ def _transposed(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 
 
 def _largest(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
     """The largest in each window."""
-    return _by_axes("max_pool", len(layer.pool_size))(x, layer.pool_size, layer.stride, layer.padding)
+    return _by_axes("max_pool", len(layer.pool_size))(
+        x, layer.pool_size, layer.stride, layer.padding, ceil_mode=layer.ceil_mode
+    )
 
 
 def _mean(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
     """The mean of each window."""
     pool = _by_axes("avg_pool", len(layer.pool_size))
     counted = layer.count_include_pad
-    return pool(x, layer.pool_size, layer.stride, layer.padding, count_include_pad=counted)
+    rounded = layer.ceil_mode
+    return pool(x, layer.pool_size, layer.stride, layer.padding, ceil_mode=rounded, count_include_pad=counted)
 
 
 def _global_largest(layer: nn.Layer, scope: Scope, x: Tensor) -> Tensor:
@@ -337,6 +342,8 @@ def _parallel(layer: nn.Parallel, scope: Scope, x: Tensor) -> Tensor:
         return torch.cat(made, dim=1 + (usual if layer.axis is None else layer.axis))
     if layer.combine in ("add", "average"):
         return sum(made[1:], made[0]) / (len(made) if layer.combine == "average" else 1)
+    if layer.combine == "multiply":
+        return math.prod(made[1:], start=made[0])
     if layer.combine == "grid_scatter":
         rows, columns = layer.grid or (1, 1)
         places = layer.places or [divmod(i, columns) for i in range(len(made))]
@@ -403,6 +410,12 @@ def _scale(layer: nn.Scale, scope: Scope, x: Tensor) -> Tensor:
     return layer.factor * x
 
 
+def _expression(layer: nn.Expr, scope: Scope, x: Tensor) -> Tensor:
+    """The text, with its parameters."""
+    names = {parameter["name"]: scope(parameter["name"]) for parameter in layer.parameters}
+    return evaluated(layer.expression, {"x": x, **names}, _activate)
+
+
 def _soft_cap(layer: nn.SoftCap, scope: Scope, x: Tensor) -> Tensor:
     """Held between plus and minus a cap."""
     return layer.cap * torch.tanh(x / layer.cap)
@@ -458,6 +471,7 @@ _LAYERS: dict[str, Compute] = {
     **{f"spatial_dropout{axes}d": _spatial_dropout for axes in (1, 2, 3)},
     "dropout": _dropout,
     "sequential": _sequential,
+    "checkpoint": _sequential,
     "masked": _masked,
     "residual": _residual,
     "parallel": _parallel,
@@ -467,6 +481,7 @@ _LAYERS: dict[str, Compute] = {
     "l2_norm": _unit_length,
     "scale": _scale,
     "soft_cap": _soft_cap,
+    "expr": _expression,
     "multi_head_attention": attention,
     **dict.fromkeys(("rnn", "lstm", "gru"), recurrent),
     **SOFTMAXES,

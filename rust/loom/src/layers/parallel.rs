@@ -4,11 +4,13 @@ use super::chain::{Chain, Part, PartGradients, specs_of};
 use super::kind_registry::Configured;
 use super::settings::{forms, kind_and_config, names, settings};
 use super::{
-    ActivationLayer, Context, Conv2D, Dense, Flatten, Forward, Layer, ParameterSpec, Residual, Sample, Steps,
-    Want,
+    ActivationLayer, AdaptiveAvgPool2D, Context, Conv2D, Dense, Flatten, Forward, Layer, ParameterSpec,
+    Residual, Sample, Steps, Want,
 };
 use crate::ops::pointwise::Activation;
-use crate::ops::{self, Concat, Direction, MAX_READS, Mix, MixPart, Scale, Slice};
+use crate::ops::{
+    self, Concat, Direction, Gate, MAX_READS, Mix, MixPart, Resample, Resampling, Scale, Slice,
+};
 use crate::program::{Builder, Value};
 use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
@@ -27,14 +29,30 @@ pub enum CombineMode {
     Add,
     /// Their mean.
     Average,
+    /// Their product; where one has an extent of 1 it is repeated along that axis.
+    Multiply,
     /// Each at a place of its own on a grid: (rows, columns, ...), zeros where no branch writes.
     GridScatter,
     /// Their sum weighted by a trained gate, for every row of the batch by itself.
     Filter,
 }
 
+impl CombineMode {
+    /// Whether a step of the result is made of that step of each output alone.
+    fn is_of_steps(self) -> bool {
+        matches!(self, Self::Concat | Self::Add | Self::Average | Self::Multiply)
+    }
+}
+
 forms! {
-    CombineMode => names(&[Self::Concat, Self::Add, Self::Average, Self::GridScatter, Self::Filter]),
+    CombineMode => names(&[
+        Self::Concat,
+        Self::Add,
+        Self::Average,
+        Self::Multiply,
+        Self::GridScatter,
+        Self::Filter,
+    ]),
 }
 
 settings! {
@@ -124,7 +142,7 @@ impl Parallel {
                 let shape = Shape::new([&[rows, columns], &first[..]].concat());
                 Ok((order, Concat { outer: 1, total: extents::product(&[rows, columns, len]), parts }, shape))
             }
-            CombineMode::Add | CombineMode::Average | CombineMode::Filter => {
+            CombineMode::Add | CombineMode::Average | CombineMode::Multiply | CombineMode::Filter => {
                 // One behind the other, as a weighted sum reads them.
                 let len = first.len();
                 let parts = (0..shapes.len()).map(|branch| (branch * len, len)).collect();
@@ -132,6 +150,10 @@ impl Parallel {
                 Ok(((0..shapes.len()).collect(), op, Shape::from([shapes.len(), len])))
             }
         }
+    }
+
+    fn product(&self, direction: Direction) -> Gate {
+        Gate { direction, activation: Activation::Linear }
     }
 
     fn scale(&self) -> Scale {
@@ -145,6 +167,51 @@ impl Parallel {
     fn gate_softmax(&self, direction: Direction) -> ops::Softmax {
         ops::Softmax { direction, outer: 1, classes: self.branches.len(), inner: 1, temperature: 1.0 }
     }
+}
+
+/// The extents of a product: along each axis the largest, where the others have the same or 1.
+fn product_shape(shapes: &[Shape]) -> Result<Shape> {
+    let mut extents: Vec<usize> = shapes.first().map(|shape| shape.to_vec()).unwrap_or_default();
+    for (number, shape) in shapes.iter().enumerate() {
+        let fits = |whole: usize, own: usize| own == whole || own == 1 || whole == 1;
+        if shape.len() == 0
+            || shape.rank() != extents.len()
+            || !extents.iter().zip(shape.iter()).all(|(whole, own)| fits(*whole, *own))
+        {
+            return Err(Error::Shape(format!(
+                "parallel: branch 0 makes {} and branch {number} makes {shape}; the factors of a product have \
+                 as many axes, and along each the same extent or 1",
+                shapes[0]
+            )));
+        }
+        extents.iter_mut().zip(shape.iter()).for_each(|(whole, own)| *whole = (*whole).max(*own));
+    }
+    Ok(Shape::new(extents))
+}
+
+/// What repeats a factor along the axes where it has an extent of 1 and the product more, one after the other,
+/// each with the shape that it makes.
+fn repetitions(factor: &Shape, product: &Shape) -> Vec<(Resample, Shape)> {
+    let mut extents = factor.to_vec();
+    let mut found = Vec::new();
+    let mut axis = 0;
+    while axis < extents.len() {
+        let start = axis;
+        while axis < extents.len() && extents[axis] == 1 && product[axis] > 1 {
+            axis += 1;
+        }
+        if axis == start {
+            axis += 1;
+            continue;
+        }
+        let output = extents::product(&product[start..axis]);
+        let (outer, inner) = (extents::product(&extents[..start]), extents::product(&extents[axis..]));
+        let (direction, resampling) = (Direction::Forward, Resampling::Nearest);
+        extents[start..axis].copy_from_slice(&product[start..axis]);
+        let op = Resample { direction, resampling, outer, input: 1, output, inner };
+        found.push((op, Shape::new(extents.clone())));
+    }
+    found
 }
 
 /// Joins any number of values, as many at a time as an operation reads.
@@ -208,6 +275,13 @@ impl Configured for Parallel {
             Self::new(vec![Chain::from(Conv2D::new(2, [1, 1])), Chain::default()], CombineMode::Concat);
         let many = Self::new((1..12).map(dense).collect(), CombineMode::Concat);
         let tanh = ActivationLayer { function: Activation::Tanh };
+        // Channels, and places of the axes around them, that factors have one number for.
+        let pooled = |size: [usize; 2]| Chain::from(AdaptiveAvgPool2D::new(size));
+        let gate = pooled([1, 1]).then(Conv2D::new(4, [1, 1]));
+        let excited = Self::new(vec![Chain::default(), gate], CombineMode::Multiply);
+        let plane = Chain::from(Conv2D::new(1, [1, 1])).then(tanh.clone());
+        let planes = vec![pooled([3, 1]), plane, Chain::from(Conv2D::new(2, [1, 1])), pooled([1, 4])];
+        let planes = Self::new(planes, CombineMode::Multiply);
         vec![
             Sample::new(Self::new(two(2), CombineMode::Concat), [2]),
             Sample::new(Self { axis: Some(0), ..Self::new(two(3), CombineMode::Concat) }, [4, 3]),
@@ -216,6 +290,9 @@ impl Configured for Parallel {
             Sample::new(nested, [4]),
             Sample::new(deep, [4]),
             Sample::new(Self::new(two(3), CombineMode::Average), [2, 3]),
+            Sample::new(Self::new(two(3), CombineMode::Multiply), [2, 3]),
+            Sample::new(excited, [4, 3, 2]),
+            Sample::new(planes, [2, 3, 4]),
             Sample::new(scattered, [2]),
             Sample::new(filter, [4]),
             Sample::new(two_levels, [4]),
@@ -239,10 +316,13 @@ impl Layer for Parallel {
         if self.combine == CombineMode::Concat {
             return Ok(self.joined(&shapes)?.2);
         }
+        if self.combine == CombineMode::Multiply {
+            return product_shape(&shapes);
+        }
         if let Some(number) = rest.iter().position(|shape| shape != first) {
             return Err(Error::Shape(format!(
-                "parallel: branch 0 makes {first} and branch {} makes {}; only combine \"concat\" takes \
-                 outputs of different shapes",
+                "parallel: branch 0 makes {first} and branch {} makes {}; only combine \"concat\" and \
+                 \"multiply\" take outputs of different shapes",
                 number + 1,
                 rest[number]
             )));
@@ -284,9 +364,7 @@ impl Layer for Parallel {
 
     fn is_stepwise(&self) -> bool {
         // A gate looks at the whole of its input.
-        matches!(self.combine, CombineMode::Concat | CombineMode::Add | CombineMode::Average)
-            && self.axis != Some(0)
-            && self.branches.iter().all(Chain::is_stepwise)
+        self.combine.is_of_steps() && self.axis != Some(0) && self.branches.iter().all(Chain::is_stepwise)
     }
 
     fn steps(&self) -> Steps {
@@ -294,8 +372,7 @@ impl Layer for Parallel {
         let first = branches.next().unwrap_or(Steps::Whole);
         let all = branches.fold(first, Steps::beside);
         let joins_steps = self.axis == Some(0) && all == Steps::Kept;
-        let known = matches!(self.combine, CombineMode::Concat | CombineMode::Add | CombineMode::Average);
-        if known && !joins_steps { all } else { Steps::Whole }
+        if self.combine.is_of_steps() && !joins_steps { all } else { Steps::Whole }
     }
 
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
@@ -319,6 +396,21 @@ impl Layer for Parallel {
                     CombineMode::Average => b.apply(self.scale(), &[sum], "mean", shape),
                     _ => sum,
                 }
+            }
+            CombineMode::Multiply => {
+                let shape = product_shape(&shapes)?;
+                let mut repeat = |value: &Value| {
+                    let all = repetitions(b.shape(*value), &shape);
+                    all.into_iter().fold(*value, |x, (op, shape)| b.apply(op, &[x], "repeated", shape))
+                };
+                let factors: Vec<Value> = outputs.iter().map(&mut repeat).collect();
+                let gate = self.product(Direction::Forward);
+                let mut product = factors[0];
+                for factor in &factors[1..] {
+                    saved.extend([product, *factor]);
+                    product = b.apply(gate.clone(), &[product, *factor], "product", shape.clone());
+                }
+                product
             }
             CombineMode::Filter => {
                 let count = Shape::from(self.branches.len());
@@ -360,6 +452,26 @@ impl Layer for Parallel {
             CombineMode::Add => {}
             CombineMode::Average => {
                 to_branches = vec![b.apply(self.scale(), &[gradient], "part", shapes[0].clone()); count];
+            }
+            CombineMode::Multiply => {
+                let shape = product_shape(&shapes)?;
+                let gate = self.product(Direction::InputGradient);
+                let mut to_product = gradient;
+                for (branch, pair) in forward.saved.chunks_exact(2).enumerate().rev() {
+                    let reads = [pair[0], pair[1], to_product];
+                    let labels = ["dproduct", "dfactor"].map(|label| (label, shape.clone()));
+                    let made = b.apply_list(gate.clone(), &reads, labels);
+                    (to_product, to_branches[branch + 1]) = (made[0], made[1]);
+                }
+                to_branches[0] = to_product;
+                for (gradient, factor) in to_branches.iter_mut().zip(&shapes) {
+                    let all = repetitions(factor, &shape);
+                    let mut before: Vec<&Shape> = all.iter().map(|(_, shape)| shape).collect();
+                    before.insert(0, factor);
+                    for ((op, _), shape) in all.iter().zip(before).rev() {
+                        *gradient = b.apply(op.gradient(), &[*gradient], "dfactor", shape.clone());
+                    }
+                }
             }
             CombineMode::Filter => {
                 let (weights, stacked) = (forward.saved[0], forward.saved[1]);

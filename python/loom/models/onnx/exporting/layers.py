@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -93,8 +94,11 @@ def pooling(scope: Scope, x: str) -> str:
     """The largest, or the mean, in each window."""
     layer = scope.layer
     settings = {"kernel_shape": layer.pool_size, "strides": layer.stride, "pads": [*layer.padding] * 2}
+    if layer.ceil_mode:
+        settings["ceil_mode"] = 1
     if layer.kind.startswith("avg"):
-        return scope.graph.add("AveragePool", x, count_include_pad=int(layer.count_include_pad), **settings)
+        counted = layer.count_include_pad and not layer.ceil_mode
+        return scope.graph.add("AveragePool", x, count_include_pad=int(counted), **settings)
     return scope.graph.add("MaxPool", x, **settings)
 
 
@@ -314,6 +318,8 @@ def parallel(scope: Scope, x: str) -> str:
         return graph.add("Concat", *made, axis=1 + (usual if layer.axis is None else layer.axis))
     if layer.combine in ("add", "average"):
         return graph.add("Sum" if layer.combine == "add" else "Mean", *made)
+    if layer.combine == "multiply":
+        return functools.reduce(lambda one, other: graph.add("Mul", one, other), made)
     if layer.combine == "grid_scatter":
         rows, columns = layer.grid
         places = layer.places or [divmod(branch, columns) for branch in range(len(made))]
