@@ -147,6 +147,20 @@ def test_values_that_do_not_multiply_element_by_element_are_refused() -> None:
         loom.from_torch(Apart(), torch.ones(2, 2, 2, 2))
 
 
+def test_a_module_and_back_in_three_lines() -> None:
+    theirs, x = (
+        torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)),
+        torch.ones(2, 4),
+    )
+
+    net = loom.from_torch(theirs, x)
+    y = net.predict(x.numpy())
+    ours = loom.to_torch(net)
+
+    np.testing.assert_allclose(y, theirs(x).detach().numpy(), atol=1e-6)
+    np.testing.assert_allclose(ours(x).detach().numpy(), y, atol=1e-6)
+
+
 def test_instance_norms_stay_instance_norms() -> None:
     for options in ({"affine": True}, {}):
         module = torch.nn.Sequential(torch.nn.InstanceNorm2d(3, **options)).eval()
