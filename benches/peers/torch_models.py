@@ -190,6 +190,43 @@ def words(*shape: int) -> Tensor:
     return torch.randint(0, 20, shape)
 
 
+class Excited(nn.Module):
+    """Squeeze-and-excitation behind a depthwise convolution, as MobileNet and EfficientNet have it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.Hardswish())
+        self.depthwise = nn.Conv2d(8, 8, 3, 1, 1, groups=8)
+        self.gate = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 4, 1), nn.ReLU6(), nn.Conv2d(4, 8, 1), nn.Hardsigmoid()
+        )
+        self.last = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns the output."""
+        x = self.first(x)
+        y = self.depthwise(x)
+        y = x + y * self.gate(y)
+        return self.last(F.max_pool2d(y, 3, 2, ceil_mode=True).mean([2, 3]) / 0.5 - 0.25)
+
+
+class Shuffled(nn.Module):
+    """Halves of the channels, of which one goes through layers, and shuffled channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns the output."""
+        kept, changed = x.chunk(2, dim=1)
+        y = torch.cat((kept, self.branch(changed)), dim=1)
+        batch, channels, height, width = y.shape
+        y = y.view(batch, 2, channels // 2, height, width).transpose(1, 2).contiguous()
+        first, second, third = y.view(batch, channels, height, width).split([2, 5, 1], dim=1)
+        return torch.cat((third, first[:, 1:], torch.tanh(second)), dim=1)[:, :, 1:, ::2]
+
+
 def read(kind: type[nn.Module], how: str, **options: object) -> Case:
     """A reader and what it reads."""
     return Reader(kind, how, **options), words(3, 5)
@@ -253,6 +290,8 @@ def cases() -> dict[str, Callable[[], Case]]:
         "ResNet": lambda: (ResNet(), real(2, 3, 32, 32)),
         "Inception": lambda: (Inception(), real(2, 3, 8, 8)),
         "U-Net": lambda: (UNet(), real(2, 1, 8, 8)),
+        "squeeze-and-excitation": lambda: (Excited(), real(2, 3, 13, 13)),
+        "shuffled channels": lambda: (Shuffled(), real(2, 8, 6, 5)),
         "attention": lambda: (Attending(), real(2, 5, 8)),
         "encoder layer": lambda: (nn.TransformerEncoderLayer(8, 2, 12, batch_first=True), real(2, 5, 8)),
         "gated, tied": lambda: (Llama(), words(2, 6)),

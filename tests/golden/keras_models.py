@@ -57,6 +57,17 @@ def unet(x):
     return L.Conv2D(1, 1, activation="sigmoid")(L.concatenate([a, up]))
 
 
+def excited(x):
+    x = L.Conv2D(4, 3, padding="same", use_bias=False)(x)
+    gate = L.GlobalAveragePooling2D()(x)
+    gate = L.Dense(4, "sigmoid")(L.Dense(2, "relu")(gate))
+    x = L.Multiply()([x, L.Reshape((1, 1, 4))(gate)])
+    gate = L.GlobalAveragePooling2D(keepdims=True)(x)
+    x = L.Multiply()([L.Conv2D(4, 1, activation="hard_sigmoid")(gate), x])
+    x = L.Multiply()([x, L.Conv2D(1, 1, activation="tanh")(x)])
+    return L.Dense(2)(L.Flatten()(x))
+
+
 MODELS = {
     "perceptron": lambda: sequential(
         (5,), L.Dense(8, "relu"), L.BatchNormalization(), L.Dropout(0.1), L.Dense(3, "softmax")
@@ -109,6 +120,13 @@ MODELS = {
     "transformer": lambda: functional((6,), transformer, "int32"),
     "nested": lambda: functional((6,), nested),
     "unet": lambda: functional((6, 6, 1), unet),
+    "gru_before": lambda: sequential(
+        (6, 4),
+        L.GRU(3, return_sequences=True, reset_after=False),
+        L.Bidirectional(L.GRU(2, reset_after=False, return_sequences=True)),
+        L.GRU(2, reset_after=False, use_bias=False),
+    ),
+    "excited": lambda: functional((6, 5, 3), excited),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -86,3 +87,89 @@ def llama(
     for name, array in state.items():
         state[name] = 1.5 * array if array.ndim == 2 else array + 0.3 * random.normal(size=array.shape)
     return net.load_state_dict(state)
+
+
+def _drawn(net: loom.Network) -> loom.Network:
+    """The network with gains that differ and larger weights."""
+    random = np.random.default_rng(5)
+    state = net.state_dict()
+    for name, array in state.items():
+        state[name] = 1.5 * array if array.ndim > 1 else array + 0.3 * random.normal(size=array.shape)
+    return net.load_state_dict(state)
+
+
+def decoders() -> dict[str, Callable[[], loom.Network]]:
+    """Small language models of llama.cpp's architectures but Llama, Qwen 2 and 3: 50 words, 12 steps."""
+    turning = nn.Rotary(layout="half_split")
+
+    def attention(**settings: Any) -> nn.MultiHeadAttention:
+        chosen = {"key_value_heads": 2, "head_dim": 16, "causal": True, "rotary": turning, "bias": False}
+        return nn.MultiHeadAttention(4, **{**chosen, **settings})
+
+    def norm() -> nn.RMSNorm:
+        return nn.RMSNorm(epsilon=1e-6)
+
+    def built(
+        halves: list[list[nn.Layer]],
+        *,
+        scale: float | None = None,
+        cap: float | None = None,
+        tied: bool = False,
+    ) -> loom.Network:
+        head = nn.TiedHead(50, tied_to=(0, 0, 0, 0)) if tied else nn.Dense(50, bias=False)
+        layers: list[nn.Layer] = [nn.Embedding(50, 32)]
+        layers += [] if scale is None else [nn.Scale(scale)]
+        layers += [*map(nn.Residual, halves), norm(), head]
+        layers += [] if cap is None else [nn.SoftCap(cap)]
+        return _drawn(loom.Sequential(layers, input_shape=12, seed=3))
+
+    def before(blocks: int, feed_forward: nn.Layer, **settings: Any) -> list[list[nn.Layer]]:
+        return [
+            row for _ in range(blocks) for row in ([norm(), attention(**settings)], [norm(), feed_forward])
+        ]
+
+    def around(blocks: int, window: Callable[[int], int | None], **settings: Any) -> list[list[nn.Layer]]:
+        def rotary(place: int) -> nn.Rotary:
+            far = nn.Rotary(base=1e6, layout="half_split", scaling=8.0)
+            return far if settings.get("qk_norm") and window(place) is None else turning
+
+        gated = nn.GeGLU(96, activation="gelu_tanh")
+        return [
+            row
+            for place in range(blocks)
+            for row in (
+                [norm(), attention(window=window(place), rotary=rotary(place), **settings), norm()],
+                [norm(), gated, norm()],
+            )
+        ]
+
+    def smollm3() -> loom.Network:
+        rows = before(5, nn.SwiGLU(96))
+        rows[6][1] = attention(rotary=None)
+        return built(rows, tied=True)
+
+    root = 32**0.5
+    long = nn.Rotary(
+        layout="half_split", scaling=4.0, dim=12, rule=nn.LongRopeRule(6, [1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
+    )
+    experts = nn.MixtureOfExperts(4, 2, 64)
+    shared = nn.MixtureOfExperts(4, 2, 64, normalize=False, shared_units=96, shared_gate=True)
+    behind = {"qk_norm": "width"}
+    return {
+        "gemma": lambda: built(before(2, nn.GeGLU(96, activation="gelu_tanh")), scale=root, tied=True),
+        "gemma2": lambda: built(
+            around(3, lambda place: None if place % 2 else 4, soft_cap=5.0), scale=root, tied=True, cap=3.0
+        ),
+        "gemma3": lambda: built(
+            around(7, lambda place: 4 if (place + 1) % 6 else None, qk_norm=True), scale=root, tied=True
+        ),
+        "phi3": lambda: built(before(2, nn.SwiGLU(96), window=5)),
+        "phi3, long": lambda: built(before(2, nn.SwiGLU(96), rotary=long), tied=True),
+        "smollm3": smollm3,
+        "olmo2": lambda: built(
+            [row for _ in range(2) for row in ([attention(**behind), norm()], [nn.SwiGLU(96), norm()])]
+        ),
+        "llama": lambda: built(before(2, experts)),
+        "qwen2moe": lambda: built(before(2, shared, bias=True, output_bias=False, head_dim=8)),
+        "qwen3moe": lambda: built(before(2, experts, qk_norm=True, qk_norm_epsilon=1e-6)),
+    }

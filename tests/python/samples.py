@@ -17,6 +17,9 @@ SHAPES = [
     *[(channels, 5, 6) for channels in range(1, 10)],
     *[(channels, extent, extent, extent) for channels in (1, 2, 3, 4, 6) for extent in (3, 4, 5, 6)],
     (2, 3, 4, 9),
+    (4, 3, 2),
+    (2, 3, 4),
+    (1, 3),
 ]
 
 

@@ -38,6 +38,38 @@ def test_a_residual_projects_a_last_axis_that_no_stride_makes() -> None:
     np.testing.assert_allclose(net.predict(x), expected, rtol=1e-12, atol=1e-12)
 
 
+def test_a_product_repeats_what_has_one_number_for_many() -> None:
+    gate = [nn.AdaptiveAvgPool2D(1), nn.Conv2D(4, 1, activation="sigmoid")]
+    plane = [nn.Conv2D(1, 1, activation="tanh")]
+    layer = nn.Parallel([[], gate, plane], combine="multiply")
+    net = loom.Sequential([layer], input_shape=(4, 5, 6), precision="float64", seed=2)
+    x, state = RNG.normal(size=(7, 4, 5, 6)), net.state_dict()
+
+    def product(name: str, x: np.ndarray) -> np.ndarray:
+        weight, bias = (state[f"0.0.0.0.branches.{name}.{of}"] for of in ("weight", "bias"))
+        return np.einsum("oc,nchw->nohw", weight[:, :, 0, 0], x) + bias[:, None, None]
+
+    def whole(x: np.ndarray) -> np.ndarray:
+        excited = 1 / (1 + np.exp(-product("1.1", x.mean(axis=(2, 3), keepdims=True))))
+        return x * excited * np.tanh(product("2.0", x))
+
+    np.testing.assert_allclose(net.predict(x), whole(x), atol=1e-12)
+    above, step = RNG.normal(size=x.shape), RNG.normal(size=x.shape)
+    net.forward(x)
+    slope = (net.backward(above) * step).sum()
+    expected = ((whole(x + 1e-6 * step) - whole(x - 1e-6 * step)) * above).sum() / 2e-6
+    np.testing.assert_allclose(slope, expected, rtol=1e-7)
+
+
+def test_factors_that_do_not_fit_are_told() -> None:
+    layer = nn.Parallel([[], nn.Conv2D(3, 1)], combine="multiply")
+    with pytest.raises(loom.ShapeError, match="the same extent or 1"):
+        loom.Sequential([layer], input_shape=(4, 5, 6)).build()
+    layer = nn.Parallel([[], nn.GlobalAvgPool2D()], combine="multiply")
+    with pytest.raises(loom.ShapeError, match="as many axes"):
+        loom.Sequential([layer], input_shape=(4, 5, 6)).build()
+
+
 @pytest.mark.parametrize("axes", [1, 2, 3, 4])
 def test_a_residual_projects_any_last_axis(axes: int) -> None:
     for before in range(1, 8):

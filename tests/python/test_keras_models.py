@@ -56,7 +56,7 @@ def changed(path: Path, change: dict[str, object]) -> bytes:
         ("perceptron.keras", {"Dropout": "Lambda"}, r"Lambda is of no layer that loom has \(dropout\)"),
         ("image.keras", {"Conv2D.activation": "selu"}, "the activation selu"),
         ("image.keras", {"Conv2D.data_format": "channels_first"}, "channels_first"),
-        ("gru.keras", {"GRU.reset_after": False}, "reset_after"),
+        ("gru.keras", {"GRU.reset_after": False}, "two biases"),
         ("transformer.keras", {"MultiHeadAttention.value_dim": 3}, "value_dim"),
     ],
 )

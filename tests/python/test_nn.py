@@ -48,7 +48,10 @@ EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
             "bias_initializer": None,
         },
     ),
-    (nn.MaxPool2D(2), {"type": "max_pool2d", "pool_size": [2, 2], "stride": [2, 2], "padding": [0, 0]}),
+    (
+        nn.MaxPool2D(2),
+        {"type": "max_pool2d", "pool_size": [2, 2], "stride": [2, 2], "padding": [0, 0], "ceil_mode": False},
+    ),
     (
         nn.AvgPool2D((3, 2), stride=1, padding=1, count_include_pad=False),
         {
@@ -56,6 +59,7 @@ EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
             "pool_size": [3, 2],
             "stride": [1, 1],
             "padding": [1, 1],
+            "ceil_mode": False,
             "count_include_pad": False,
         },
     ),
@@ -143,14 +147,30 @@ EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
             "bias_initializer": None,
         },
     ),
-    (nn.MaxPool1D(3, padding=1), {"type": "max_pool1d", "pool_size": [3], "stride": [3], "padding": [1]}),
+    (
+        nn.MaxPool1D(3, padding=1),
+        {"type": "max_pool1d", "pool_size": [3], "stride": [3], "padding": [1], "ceil_mode": False},
+    ),
     (
         nn.MaxPool3D((1, 2, 2), stride=2),
-        {"type": "max_pool3d", "pool_size": [1, 2, 2], "stride": [2, 2, 2], "padding": [0, 0, 0]},
+        {
+            "type": "max_pool3d",
+            "pool_size": [1, 2, 2],
+            "stride": [2, 2, 2],
+            "padding": [0, 0, 0],
+            "ceil_mode": False,
+        },
     ),
     (
         nn.AvgPool1D(2),
-        {"type": "avg_pool1d", "pool_size": [2], "stride": [2], "padding": [0], "count_include_pad": True},
+        {
+            "type": "avg_pool1d",
+            "pool_size": [2],
+            "stride": [2],
+            "padding": [0],
+            "ceil_mode": False,
+            "count_include_pad": True,
+        },
     ),
     (
         nn.AvgPool3D(3, stride=(1, 2, 2), padding=1),
@@ -159,6 +179,7 @@ EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
             "pool_size": [3, 3, 3],
             "stride": [1, 2, 2],
             "padding": [1, 1, 1],
+            "ceil_mode": False,
             "count_include_pad": True,
         },
     ),
@@ -275,6 +296,7 @@ EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
             "initial_state": "zeros",
             "weight_initializer": "he_normal",
             "recurrent_initializer": "zeros",
+            "reset_after": True,
         },
     ),
     (

@@ -96,7 +96,9 @@ def test_every_kind_of_layer_goes_out_and_comes_back(kind: str) -> None:
                 continue
             tried += 1
             try:
-                check_both_ways(net, evaluates=kind not in EVALUATED_WRONG)
+                # Nor does it leave out windows that begin behind all there is.
+                known = kind not in EVALUATED_WRONG and not sample.get("ceil_mode")
+                check_both_ways(net, evaluates=known)
             except loom.SerializationError:
                 assert kind in NOT_READ
             except loom.InvalidValueError as error:
@@ -310,13 +312,45 @@ def built(nodes: list[Any], tensors: list[Any] = [], shape: tuple[int, ...] = (3
 
 def test_operators_that_are_not_read_are_told_at_once() -> None:
     nodes = [
-        helper.make_node("Sin", ["input"], ["a"], "first"),
+        helper.make_node("Tan", ["input"], ["a"], "first"),
         helper.make_node("TopK", ["a", "k"], ["b", "c"], "second"),
         helper.make_node("Relu", ["b"], ["y"]),
     ]
     k = numpy_helper.from_array(np.array([2], np.int64), "k")
-    with pytest.raises(loom.SerializationError, match=r'Sin "first"(.|\n)*TopK "second"'):
+    with pytest.raises(loom.SerializationError, match=r'Tan "first"(.|\n)*TopK "second"'):
         load(built(nodes, [k]))
+
+
+@pytest.mark.parametrize("op", ["If", "Loop", "Scan"])
+def test_what_is_decided_while_a_model_runs_is_told_before_anything_else(op: str) -> None:
+    inside = helper.make_graph(
+        [helper.make_node("Relu", ["input"], ["z"])], "g", [], [helper.make_tensor_value_info("z", 1, None)]
+    )
+    settings: dict[str, Any] = {
+        "If": {"then_branch": inside, "else_branch": inside},
+        "Loop": {"body": inside},
+        "Scan": {"body": inside, "num_scan_inputs": 1},
+    }[op]
+    nodes = [
+        # Which would be refused as well.
+        helper.make_node("Tan", ["input"], ["a"], "first"),
+        helper.make_node(op, ["a"] if op != "Loop" else ["", "", "a"], ["y"], "steering", **settings),
+    ]
+    with pytest.raises(loom.SerializationError, match=f'{op} "steering"') as told:
+        load(built(nodes, []))
+    assert "Tan" not in str(told.value)
+
+
+def test_single_functions_become_expressions() -> None:
+    nodes = [
+        helper.make_node("Exp", ["input"], ["a"]),
+        helper.make_node("Mul", ["a", "input"], ["b"]),
+        helper.make_node("Mul", ["b", "b"], ["c"]),
+        helper.make_node("Sin", ["c"], ["y"]),
+    ]
+    net = load(built(nodes, []))
+    x = np.random.default_rng(0).normal(size=(4, *net.input_shape)).astype(np.float32)
+    np.testing.assert_allclose(net.predict(x), np.sin((np.exp(x) * x) ** 2), atol=1e-5)
 
 
 def test_inputs_and_outputs_are_named() -> None:

@@ -40,6 +40,39 @@ def test_a_session_goes_on_where_it_left(kind: type[nn.RNN | nn.LSTM | nn.GRU]) 
     assert np.array_equal(np.concatenate(pieces, axis=1), net.predict(x))
 
 
+def test_a_gru_may_reset_its_state_before_the_product() -> None:
+    layer = nn.GRU(3, reset_after=False, return_sequences=True, initial_state="learned")
+    net = loom.Sequential([layer], input_shape=(5, 2), precision="float64", seed=1)
+    state = {name: RANDOM.normal(size=array.shape) for name, array in net.state_dict().items()}
+    net.load_state_dict(state)
+    own = {name.rpartition(".")[2]: array for name, array in state.items()}
+    inputs, hidden = own["weight_ih_l0"], own["weight_hh_l0"]
+    x = RANDOM.normal(size=(4, 5, 2))
+
+    def plain(x: np.ndarray) -> np.ndarray:
+        h, made = np.tile(own["state_l0"].reshape(1, 3), (4, 1)), []
+        for step in range(5):
+            z = x[:, step] @ inputs.T + own["bias_ih_l0"] + own["bias_hh_l0"]
+            reset, kept = (1 / (1 + np.exp(-z[:, of] - h @ hidden[of].T)) for of in (slice(3), slice(3, 6)))
+            candidate = np.tanh(z[:, 6:] + (reset * h) @ hidden[6:].T)
+            h = (1 - kept) * candidate + kept * h
+            made.append(h)
+        return np.stack(made, axis=1)
+
+    np.testing.assert_allclose(net.predict(x), plain(x), atol=1e-12)
+    above, step = RANDOM.normal(size=(4, 5, 3)), RANDOM.normal(size=x.shape)
+    net.forward(x)
+    slope = (net.backward(above) * step).sum()
+    expected = ((plain(x + 1e-6 * step) - plain(x - 1e-6 * step)) * above).sum() / 2e-6
+    np.testing.assert_allclose(slope, expected, rtol=1e-6)
+    session = net.session(rows=4, capacity=5)
+    pieces = [session(x[:, :2]), session(x[:, 2:])]
+    assert np.array_equal(np.concatenate(pieces, axis=1), net.predict(x))
+    other = nn.GRU(3, return_sequences=True, initial_state="learned")
+    after = loom.Sequential([other], input_shape=(5, 2), precision="float64").load_state_dict(state)
+    assert np.abs(after.predict(x) - net.predict(x)).max() > 1e-3
+
+
 def test_the_last_state_is_that_of_the_last_step() -> None:
     x = RANDOM.standard_normal((3, 5, 2), np.float32)
     every = loom.Sequential(

@@ -115,17 +115,60 @@ def test_products_are_gated_layers_and_heads_are_tied() -> None:
     assert net.layers[2].config == nn.TiedHead(9, (0, 0, 0, 0))
 
 
-def test_other_products_are_refused() -> None:
-    class Product(torch.nn.Module):
+def test_arithmetic_between_branches_and_constants() -> None:
+    class Mixed(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.a, self.b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+            self.a, self.b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+            self.gain = torch.nn.Parameter(torch.rand(4) + 0.5)
 
         def forward(self, x: Any) -> Any:
-            return self.a(x) * self.b(x)
+            first, rest = x[:, :1], x.narrow(1, 1, 3)
+            x = torch.cat((rest, first), dim=1)
+            y = self.a(x) * self.b(x) - x / (1 + torch.exp(-x)) + 0.5
+            return (2 - y * self.gain).clamp(-1, 3) * torch.sigmoid(y)
 
-    with pytest.raises(loom.ConfigError, match="product of two values"):
-        loom.from_torch(Product(), torch.ones(2, 4))
+    x = torch.randn(5, 4)
+    module = Mixed().eval()
+    net = loom.from_torch(module, x)
+    with torch.no_grad():
+        expected = module(x).numpy()
+    np.testing.assert_allclose(net.predict(x.numpy()), expected, atol=1e-5)
+    same(net)
+    assert "parallel" in {layer.kind for layer in net.layers}
+
+
+def test_values_that_do_not_multiply_element_by_element_are_refused() -> None:
+    class Apart(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * x.mean(dim=(2, 3))[:, :, None]
+
+    with pytest.raises(loom.ConfigError, match="of values of shapes"):
+        loom.from_torch(Apart(), torch.ones(2, 2, 2, 2))
+
+
+def test_a_module_and_back_in_three_lines() -> None:
+    theirs, x = (
+        torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)),
+        torch.ones(2, 4),
+    )
+
+    net = loom.from_torch(theirs, x)
+    y = net.predict(x.numpy())
+    ours = loom.to_torch(net)
+
+    np.testing.assert_allclose(y, theirs(x).detach().numpy(), atol=1e-6)
+    np.testing.assert_allclose(ours(x).detach().numpy(), y, atol=1e-6)
+
+
+def test_instance_norms_stay_instance_norms() -> None:
+    for options in ({"affine": True}, {}):
+        module = torch.nn.Sequential(torch.nn.InstanceNorm2d(3, **options)).eval()
+        x = torch.randn(2, 3, 4, 5)
+        net = loom.from_torch(module, x)
+        assert [layer.kind for layer in net.layers] == ["instance_norm"]
+        with torch.no_grad():
+            np.testing.assert_allclose(net.predict(x.numpy()), module(x).numpy(), atol=1e-5)
 
 
 def test_branches_that_are_not_nested_are_refused() -> None:
@@ -148,7 +191,7 @@ def test_branches_that_are_not_nested_are_refused() -> None:
     [
         (lambda: torch.nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect"), "padding_mode"),
         (lambda: torch.nn.BatchNorm2d(1, track_running_stats=False), "track_running_stats"),
-        (lambda: torch.nn.MaxPool2d(3, ceil_mode=True), "ceil_mode"),
+        (lambda: torch.nn.MaxPool2d(3, dilation=2), "dilation"),
         (lambda: torch.nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True), "align_corners"),
         (lambda: torch.nn.Upsample(scale_factor=1.5), "upsampling of"),
     ],

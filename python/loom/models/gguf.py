@@ -127,6 +127,10 @@ def _gemma(metadata: _Metadata, largest: int) -> dict[str, Any]:
     }
 
 
+def _gemma1(metadata: _Metadata) -> dict[str, Any]:
+    return {"hidden_act": "gelu_pytorch_tanh"}
+
+
 def _gemma3(metadata: _Metadata) -> dict[str, Any]:
     kinds = ["full_attention" if (place + 1) % 6 == 0 else "sliding_attention" for place in _blocks(metadata)]
     return {**_gemma(metadata, 62), "rope_local_base_freq": 10_000.0, "layer_types": kinds}
@@ -199,6 +203,7 @@ ARCHITECTURES = {
     "phi3": Architecture(
         "phi3", "Phi3ForCausalLM", {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
     ),
+    "gemma": Architecture("gemma", "GemmaForCausalLM", offset=1.0, config=_gemma1),
     "gemma2": Architecture("gemma2", "Gemma2ForCausalLM", _OF_GEMMA, offset=1.0, config=_gemma2),
     "gemma3": Architecture("gemma3_text", "Gemma3ForCausalLM", _OF_GEMMA, offset=1.0, config=_gemma3),
 }

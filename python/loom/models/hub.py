@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from math import prod
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
@@ -27,7 +29,7 @@ from loom.models.families.settings import Settings
 from loom.network import Network, Sequential
 from loom.tensors import TensorEntry, open_tensors
 
-__all__ = ["from_hub", "from_tensors"]
+__all__ = ["from_hub", "from_tensors", "streamed"]
 
 _MOST_TEXT = 64 << 20
 """Bytes of JSON beyond which a file is not a configuration; indexes of large models have a few megabytes."""
@@ -79,12 +81,66 @@ def from_hub(
         DTypeError: There is no such numeric type.
     """
     path = Path(folder)
-    if not path.is_dir():
-        raise FileError(f"{path} is not a folder")
     if length is not None:
         length = whole("from_hub", "length", length, least=1)
     if image_size is not None:
         image_size = whole("from_hub", "image_size", image_size, least=1, most=1 << 16)
+    with _opened(path, length, part, image_size) as (family, composition, tensors, config):
+        network = _filled(family, composition, tensors, dtype, masters=masters)
+    return _with_origin(network, path, config)
+
+
+@contextmanager
+def streamed(folder: str | PathLike[str]) -> Iterator[tuple[Network, dict[str, TensorEntry]]]:
+    """Opens a folder as `from_hub` does, without its weights.
+
+    Args:
+        folder: The folder.
+
+    Yields:
+        A network that cannot compute yet, and its parameters and states by the names of its `state_dict`,
+        each made when it is read.
+    """
+    path = Path(folder)
+    with _opened(path, None, None, None) as (family, composition, tensors, config):
+        _check_tensors(family, composition, tensors)
+        network = Sequential([piece.layer for piece in composition.pieces], composition.input_shape)
+        native = engine_of(network).native
+        native.build_bare()
+        network.build()
+        entries: dict[str, TensorEntry] = {}
+        for place, piece in enumerate(composition.pieces):
+            at = (0, 0, 0, place)
+            names = native.parameter_names(at)
+            for name, source in piece.tensors.items():
+                shape = native.parameter_shape(at, name) if name in names else native.state(at, name).shape
+                whole_name, size = f"0.0.0.{place}.{name}", prod(shape)
+                read = partial(_made, family, source, tensors, tuple(shape))
+                entries[whole_name] = TensorEntry(whole_name, tuple(shape), "float32", 4 * size, read)
+        yield _with_origin(network, path, config), entries
+
+
+def _made(
+    family: Family, source: Source, tensors: Mapping[str, TensorEntry], shape: tuple[int, ...]
+) -> NDArray[Any]:
+    """Returns a parameter, made of a folder's tensors."""
+    label = _listed(source.names)
+    read = (as_real_array(tensors[each].numpy(), "float32", what=each) for each in source.names)
+    values = as_real_array(np.ascontiguousarray(source.make(*read)), "float32", what=label)
+    if values.shape != shape:
+        raise ShapeError(
+            f"{family.name}: {label} does not fit config.json: it has shape {values.shape}, expected {shape}"
+        )
+    return values
+
+
+@contextmanager
+def _opened(
+    path: Path, length: int | None, part: str | None, image_size: int | None
+) -> Iterator[tuple[Family, Composition, dict[str, TensorEntry], Mapping[str, Any]]]:
+    """Opens a folder: its family, the layers that it becomes, its tensors and its settings."""
+    if not path.is_dir():
+        raise FileError(f"{path} is not a folder")
     with ExitStack() as stack:
         tensors = _tensors(path, stack)
         config = _json(path, "config.json")
@@ -111,8 +167,7 @@ def from_hub(
         if (length is not None and axes != 1) or (image_size is not None and axes != 3):
             name, value = ("length", length) if axes != 1 else ("image_size", image_size)
             raise settings.unsupported(name, value, ["None, for what this model reads"])
-        network = _filled(family, composition, tensors, dtype, masters=masters)
-    return _with_origin(network, path, config)
+        yield family, composition, tensors, config
 
 
 def from_tensors(

@@ -31,8 +31,10 @@ _MOST = 1_000_000_000
 # What reading runs into where a file is not what it should be.
 _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, KeyError, IndexError, ValueError, TypeError, AttributeError),
-    *(RuntimeError, RecursionError, NotImplementedError),
+    *(RuntimeError, RecursionError, NotImplementedError, EOFError),
 )
+_USUAL, _DENSEST = 1 << 24, 64
+"""Bytes that anything may come to, and how many times the file's that it may beyond: zeros compress best."""
 
 
 def load(path: str | PathLike[str]) -> Network:
@@ -84,6 +86,7 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], _Groups | _Flat]]:
                 if length > _MOST:
                     raise SerializationError(f"{path}: a configuration of {length} bytes is no Keras model's")
                 config = json.loads(archive.read("config.json"))
+                _check_size(archive.getinfo("model.weights.h5").file_size, path, "its weights")
                 with h5py.File(io.BytesIO(archive.read("model.weights.h5")), "r") as file:
                     yield config, _Groups(file)
             return
@@ -92,6 +95,10 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], _Groups | _Flat]]:
             if described is None:
                 raise SerializationError(
                     f"{path} holds weights and no model: save it whole, model.save('model.keras')"
+                )
+            if len(described) > _MOST:
+                raise SerializationError(
+                    f"{path}: a configuration of {len(described)} bytes is no Keras model's"
                 )
             yield json.loads(described), _Flat(file["model_weights"])
     except LoomError:
@@ -102,6 +109,22 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], _Groups | _Flat]]:
         raise FileError(error.errno, f"cannot read {path}: {error.strerror}") from error
     except _DAMAGE as error:
         raise SerializationError(f"{path} is no Keras model, or damaged: {error!r}") from error
+    except MemoryError as error:
+        raise SerializationError(f"{path} asks for more memory than there is") from error
+
+
+def _check_size(size: int, path: Path, what: str) -> None:
+    """Refuses what comes to more than a file of its size can mean."""
+    if size > max(_USUAL, _DENSEST * path.stat().st_size):
+        raise SerializationError(f"{path} is damaged: {what} would come to {size:,} bytes")
+
+
+def _read(dataset: Any) -> NDArray[Any]:  # noqa: ANN401 - of h5py
+    """Returns an array of a file, which has the bytes for it."""
+    size = int(np.prod(dataset.shape, dtype=object)) * dataset.dtype.itemsize
+    if size > max(_USUAL, _DENSEST * dataset.id.get_storage_size()):
+        raise SerializationError(f"{dataset.name} would come to {size:,} bytes, which are not in the file")
+    return np.asarray(dataset)
 
 
 def _network(path: Path, config: Mapping[str, Any], weights: _Groups | _Flat) -> Network:
@@ -299,7 +322,7 @@ class _Groups:
     def _arrays(self, group: Any) -> Iterator[NDArray[Any]]:  # noqa: ANN401 - of h5py
         if "vars" in group:
             for number in sorted(group["vars"], key=int):
-                yield np.asarray(group["vars"][number])
+                yield _read(group["vars"][number])
         for name in sorted(set(group) - {"vars"}, key=lambda name: (_place(name), name)):
             if hasattr(group[name], "keys"):
                 yield from self._arrays(group[name])
@@ -326,4 +349,4 @@ class _Flat:
             for entry in group.attrs["weight_names"]
         ]
         own = [entry for entry in names if not self._within or name in entry.split("/")]
-        return [np.asarray(group[entry]) for entry in own]
+        return [_read(group[entry]) for entry in own]

@@ -16,7 +16,7 @@ __all__ = ["MERGES", "Unsupported", "Value", "layers_of", "moved"]
 Config = Mapping[str, Any]
 Arrays = Sequence[NDArray[Any]]
 
-MERGES = {"Add": "add", "Concatenate": "concat", "Average": "average"}
+MERGES = {"Add": "add", "Concatenate": "concat", "Average": "average", "Multiply": "multiply"}
 """Layers of several inputs, and how loom's Parallel calls them."""
 
 
@@ -216,8 +216,10 @@ def _extents(value: Any) -> list[int]:  # noqa: ANN401 - of JSON
 
 def _global(kind: str) -> Callable[[Config, Arrays, Value, Config], Row]:
     def make(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
-        refuse(bool(config.get("keepdims")), "keepdims of a global pooling")
-        return [{"type": f"global_{kind}_pool{value.rank - 1}d"}]
+        axes = value.rank - 1
+        if config.get("keepdims"):
+            return [{"type": f"adaptive_{kind}_pool{axes}d", "size": [1] * axes}]
+        return [{"type": f"global_{kind}_pool{axes}d"}]
 
     return make
 
@@ -263,7 +265,6 @@ def _recurrent(kind: str) -> Callable[[Config, Arrays, Value, Config], Row]:
 
 def _recurrence(kind: str, config: Config, arrays: Arrays) -> dict[str, Any]:
     refuse(bool(config.get("return_state")), "return_state of a recurrent layer")
-    refuse(kind == "gru" and not config.get("reset_after", True), "reset_after=False of a GRU")
     gates = _name(config.get("recurrent_activation", "sigmoid"))
     refuse(gates != "sigmoid", f"recurrent_activation {gates}")
     function = _name(config["activation"])
@@ -271,7 +272,13 @@ def _recurrence(kind: str, config: Config, arrays: Arrays) -> dict[str, Any]:
         function not in (("tanh", "relu") if kind == "rnn" else ("tanh",)), f"{function} of a recurrent layer"
     )
     named = dict(zip(("kernel", "recurrent_kernel", "bias"), arrays, strict=False))
-    settings = {"activation": function} if kind == "rnn" else {}
+    two = len(arrays) > 2 and arrays[2].ndim == 2
+    refuse(kind == "gru" and two and config.get("reset_after") is False, "reset_after=False with two biases")
+    # What Keras 1 and 2.0 wrote knew the older form alone, and did not say so.
+    settings: dict[str, Any] = {
+        "rnn": {"activation": function},
+        "gru": {"reset_after": bool(config.get("reset_after", two))},
+    }.get(kind, {})
     sequences = bool(config.get("return_sequences"))
     return {"type": kind, "return_sequences": sequences, **settings, **named}
 
@@ -287,7 +294,8 @@ def _bidirectional(config: Config, arrays: Arrays, value: Value, options: Config
     names = ("kernel", "recurrent_kernel", "bias")
     settings = {name: value for name, value in ahead.items() if name not in names}
     both = [
-        own_parameters(kind, {name: part[name] for name in names if name in part}) for part in (ahead, back)
+        own_parameters(kind, {name: part[name] for name in names if name in part}, settings)
+        for part in (ahead, back)
     ]
     turned = {f"{name}_reverse": array for name, array in both[1].items()}
     return [{**settings, "bidirectional": True, "bias": half == 3, **both[0], **turned}]
@@ -451,7 +459,8 @@ _RANKS: dict[str, Callable[[Config, int], int]] = {
     "Reshape": lambda config, rank: len(config["target_shape"]),
     "Embedding": lambda config, rank: rank + 1,
     **dict.fromkeys(
-        [f"Global{kind}Pooling{n}D" for kind in ("Max", "Average") for n in (1, 2, 3)], lambda config, rank: 1
+        [f"Global{kind}Pooling{n}D" for kind in ("Max", "Average") for n in (1, 2, 3)],
+        lambda config, rank: rank if config.get("keepdims") else 1,
     ),
     **dict.fromkeys(
         ("SimpleRNN", "LSTM", "GRU"), lambda config, rank: 2 if config.get("return_sequences") else 1

@@ -182,7 +182,7 @@ class _Parameters:
         settings = self._rows_taken(settings, place, path)
         with _at(place):
             arrays = {name: _array(value, f'"{name}"') for name, value in parameters.items()}
-            own = own_parameters(kind, arrays)
+            own = own_parameters(kind, arrays, settings)
             settings = {**inferred(kind, own), **settings}
             layer = nn.composite.as_layer(settings)
         for name, array in own.items():

@@ -139,7 +139,9 @@ def setting_name(name: str) -> str:
     return _SETTINGS.get(name, name)
 
 
-def own_parameters(kind: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
+def own_parameters(
+    kind: str, arrays: Arrays, settings: Mapping[str, Any] | None = None
+) -> dict[str, NDArray[Any]]:
     """Returns a layer's parameters with loom's names and layouts.
 
     Names and layouts of loom, which are PyTorch's, stay; `kernel`, `gamma` and their like are taken as
@@ -148,6 +150,7 @@ def own_parameters(kind: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
     Args:
         kind: The kind of layer.
         arrays: The parameters by the names that they came with.
+        settings: What the layer is told beside them, where that says how they are meant.
 
     Returns:
         Arrays by name.
@@ -166,6 +169,11 @@ def own_parameters(kind: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
             if name in made:
                 raise ConfigError(f'"{name}" is given twice, the second time as "{given}"')
             made[name] = value
+    one_bias = kind == "gru" and "bias" in arrays and arrays["bias"].ndim == 1
+    if one_bias and (settings or {}).get("reset_after", True):
+        raise ConfigError(
+            "a GRU of one bias resets its state before the product: say reset_after=False, as Keras does"
+        )
     if kind in ("rnn", "lstm", "gru") and "bias_ih_l0" in made and "bias_hh_l0" not in made:
         # Keras adds one bias where PyTorch adds two.
         made["bias_hh_l0"] = np.zeros_like(made["bias_ih_l0"])
@@ -200,11 +208,6 @@ def _recurrent(gates: list[int]) -> Callable[[str, NDArray[Any]], Pieces | None]
             return [(own[name], ordered(_of(name, array, 2).T))]
         if name == "bias" and array.ndim == 2:
             return [("bias_ih_l0", ordered(array[0])), ("bias_hh_l0", ordered(array[1]))]
-        if name == "bias" and len(gates) == 3:
-            raise ConfigError(
-                "a GRU of one bias resets its state before the product (reset_after=False in Keras), loom's "
-                "after it: their results differ"
-            )
         return [("bias_ih_l0", ordered(array))] if name == "bias" else None
 
     return pieces

@@ -231,8 +231,10 @@ class Parallel(Layer):
     """Branches that read the same input, and a way to combine what they make.
 
     "concat" puts outputs side by side along an axis: the last, or the channels of images and
-    volumes. "add", "average" and "multiply" are what they say. "grid_scatter" puts each output at a place of
-    its own on a grid, (rows, columns, *output), with zeros where no branch writes. "filter" adds
+    volumes. "add" and "average" are what they say. "multiply" makes the product: outputs have as
+    many axes as each other, and one with an extent of 1 is repeated along that axis, as the gate of
+    a squeeze-and-excitation is, (channels, 1, 1), over an image. "grid_scatter" puts each output at
+    a place of its own on a grid, (rows, columns, *output), with zeros where no branch writes. "filter" adds
     them up weighted by a softmax over the scores that `gate` makes of the input: every sample
     routes itself, and gradients reach the gate.
 
@@ -254,6 +256,8 @@ class Parallel(Layer):
         >>> net = loom.Sequential([experts], input_shape=5)
         >>> net.predict(np.ones((2, 5))).shape
         (2, 3)
+        >>> gate = [nn.AdaptiveAvgPool2D(1), nn.Conv2D(8, 1, activation="sigmoid")]
+        >>> excitation = nn.Parallel([[], gate], combine="multiply")  # (8, height, width) stays
     """
 
     branches: Sequence[LayersLike]

@@ -33,6 +33,7 @@ class _Pool(Layer):
     stride: ExtentsLike | None = None
     _: KW_ONLY
     padding: ExtentsLike = 0
+    ceil_mode: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,6 +44,14 @@ class _Pool(Layer):
             raise ConfigError(f"{where}: padding must be at most half of pool_size {window}, got {rim}")
         if self.stride is None:
             self._set(stride=window)
+
+
+def _check_ceil(layer: AvgPool1D | AvgPool2D | AvgPool3D) -> None:
+    if layer.ceil_mode and layer.count_include_pad and any(cast("tuple[int, ...]", layer.padding)):
+        raise ConfigError(
+            f"{type(layer).__name__}: with ceil_mode, padding does not count: set count_include_pad=False, "
+            "or padding=0"
+        )
 
 
 @FAMILY.register("max_pool1d")
@@ -58,6 +67,8 @@ class MaxPool1D(_Pool):
         stride: One step; the pool size by default.
         padding: Minus infinities added on every side, at most half the pool
             size: one number.
+        ceil_mode: Whether the number of windows is rounded up: the last may end
+            beyond the padding.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -81,6 +92,8 @@ class MaxPool2D(_Pool):
         stride: One step or (height, width); the pool size by default.
         padding: Minus infinities added on every side, at most half the pool
             size: one number or (height, width).
+        ceil_mode: Whether the number of windows is rounded up: the last may end
+            beyond the padding.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -104,6 +117,8 @@ class MaxPool3D(_Pool):
         stride: One step or (depth, height, width); the pool size by default.
         padding: Minus infinities added on every side, at most half the pool
             size: one number or (depth, height, width).
+        ceil_mode: Whether the number of windows is rounded up: the last may end
+            beyond the padding.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -127,6 +142,8 @@ class AvgPool1D(_Pool):
         stride: One step; the pool size by default.
         padding: Zeros added on every side, at most half the pool size: one number.
         count_include_pad: Whether the padding counts in the mean's divisor.
+        ceil_mode: Whether the number of windows is rounded up: the last may end
+            beyond the padding, and what is beyond does not count.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -138,6 +155,10 @@ class AvgPool1D(_Pool):
 
     _: KW_ONLY
     count_include_pad: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_ceil(self)
 
 
 @FAMILY.register("avg_pool2d")
@@ -154,6 +175,8 @@ class AvgPool2D(_Pool):
         padding: Zeros added on every side, at most half the pool size: one
             number or (height, width).
         count_include_pad: Whether the padding counts in the mean's divisor.
+        ceil_mode: Whether the number of windows is rounded up: the last may end
+            beyond the padding, and what is beyond does not count.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -165,6 +188,10 @@ class AvgPool2D(_Pool):
 
     _: KW_ONLY
     count_include_pad: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_ceil(self)
 
 
 @FAMILY.register("avg_pool3d")
@@ -181,6 +208,8 @@ class AvgPool3D(_Pool):
         padding: Zeros added on every side, at most half the pool size: one
             number or (depth, height, width).
         count_include_pad: Whether the padding counts in the mean's divisor.
+        ceil_mode: Whether the number of windows is rounded up: the last may end
+            beyond the padding, and what is beyond does not count.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -192,6 +221,10 @@ class AvgPool3D(_Pool):
 
     _: KW_ONLY
     count_include_pad: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_ceil(self)
 
 
 @FAMILY.register("global_max_pool1d")

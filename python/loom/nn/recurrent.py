@@ -136,11 +136,12 @@ class LSTM(_Recurrent):
 @FAMILY.register("gru")
 @dataclass(frozen=True)
 class GRU(_Recurrent):
-    """A gated recurrent unit (Cho et al. 2014), reset after the product.
+    """A gated recurrent unit, reset after the product as in PyTorch, or before it (Cho et al. 2014).
 
     At every step, with x and h standing for the input's and the state's share
     of each gate: `r, z = sigmoid(x + h)`, `n = tanh(x + r h)`,
-    `h = (1 - z) n + z h`.
+    `h = (1 - z) n + z h`. With `reset_after=False` the candidate is
+    `n = tanh(x + (r h) W_hn^T + b_hn)`, h here the state itself.
 
     Input (time, features); output (units,), the last state, or (time, units)
     with `return_sequences`; twice as many units when bidirectional, the state
@@ -170,6 +171,9 @@ class GRU(_Recurrent):
             default.
         recurrent_initializer: The hidden-to-hidden weights' first values;
             orthogonal by default, each gate's by itself.
+        reset_after: Whether the reset gate takes what the product has made of
+            the state, or the state before the product: ONNX's
+            `linear_before_reset`, Keras's setting of the same name.
 
     Raises:
         ConfigError: A setting is out of range, or two of them contradict each other.
@@ -178,3 +182,6 @@ class GRU(_Recurrent):
         >>> nn.GRU(64, bidirectional=True).bidirectional
         True
     """
+
+    _: KW_ONLY
+    reset_after: bool = True

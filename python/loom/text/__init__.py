@@ -7,6 +7,7 @@ from loom.text.batch import Batch, Told
 from loom.text.errors import ContextLengthError
 from loom.text.examples import Examples, examples
 from loom.text.generation import Completion, Generation
+from loom.text.gguf_metadata import save_gguf
 from loom.text.loading import is_language_model, load
 from loom.text.measuring import perplexity
 from loom.text.model import LanguageModel, Options
@@ -37,4 +38,5 @@ __all__ = [
     "is_language_model",
     "load",
     "perplexity",
+    "save_gguf",
 ]

@@ -231,13 +231,16 @@ proptest! {
         stride in [1usize..4, 1usize..4],
         padding in [0usize..2, 0usize..2],
         count_include_pad: bool,
+        ceil_mode: bool,
         rows in 1usize..4,
     ) {
         prop_assume!((0..2).all(|axis| 2 * padding[axis] <= window[axis]));
         prop_assume!((0..2).all(|axis| size[axis] + 2 * padding[axis] >= window[axis]));
-        let max = MaxPool2D { pool_size: window, stride: Some(stride), padding };
+        let max = MaxPool2D { pool_size: window, stride: Some(stride), padding, ceil_mode };
         check(around_images(Arc::new(max), 3, size)?, rows)?;
-        let average = AvgPool2D { pool_size: window, stride: Some(stride), padding, count_include_pad };
+        let count_include_pad = count_include_pad && !(ceil_mode && padding != [0; 2]);
+        let average =
+            AvgPool2D { pool_size: window, stride: Some(stride), padding, count_include_pad, ceil_mode };
         check(around_images(Arc::new(average), 3, size)?, rows)?;
     }
 }

@@ -240,6 +240,39 @@ def encoder(first, activation="relu"):
 
 torch.manual_seed(0)
 WHOLE = torch.randint(0, 9, (2, 5))
+
+
+class Excited(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 6, 3, 2, 1), nn.BatchNorm2d(6), nn.Hardswish())
+        self.depthwise = nn.Conv2d(6, 6, 3, 1, 1, groups=6)
+        self.gate = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Conv2d(6, 3, 1), nn.ReLU(), nn.Conv2d(3, 6, 1), nn.Hardsigmoid()
+        )
+        self.pool = nn.MaxPool2d(3, 2, ceil_mode=True)
+        self.last = nn.Linear(6, 5)
+
+    def forward(self, x):
+        x = self.first(x)
+        y = self.depthwise(x)
+        y = self.pool(x + y * self.gate(y))
+        return self.last((y * torch.tanh(y.mean(1, keepdim=True))).mean([2, 3]))
+
+
+class Shuffled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.branch = nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1))
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x):
+        kept, changed = x.chunk(2, dim=1)
+        y = torch.cat((kept, self.branch(changed)), dim=1)
+        y = y.view(-1, 2, 4, 6, 5).transpose(1, 2).reshape(-1, 8, 6, 5)
+        return self.last(y.mean([2, 3]))
+
+
 MODELS = {
     "mlp": (
         lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3), nn.Softmax(-1)),
@@ -340,6 +373,8 @@ MODELS = {
     "vit": (ViT, (3, 8, 8)),
     "llama": (Llama, WHOLE),
     "bert": (Bert, WHOLE),
+    "excited": (Excited, (3, 13, 13)),
+    "shuffled": (Shuffled, (8, 6, 5)),
 }
 
 

@@ -26,6 +26,8 @@ from loom.network import Network
 
 __all__ = ["load"]
 
+STEERING = {"If", "Loop", "Scan", "SequenceMap"}
+"""Operators with graphs of their own, run as often as values say."""
 LARGEST = 2**28
 """Elements that a value of one sample has at most."""
 DAMAGED = (ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError, ValueError)
@@ -107,6 +109,13 @@ def _read(
 ) -> tuple[list[Made], tuple[int, ...]]:
     """Reads a model and returns the layers that it is, and one sample's shape."""
     model, folder = read_model(source)
+    steering = [
+        f'{node.op_type} "{node.name}": what is decided while a model runs is not read'
+        for node in model.graph.node
+        if node.op_type in STEERING
+    ]
+    if steering:
+        raise _refused(steering)
     tensors = tensors_of(model, folder)
     inputs = [value for value in model.graph.input if value.name not in tensors]
     unknown = set(given) - {value.name for value in inputs}

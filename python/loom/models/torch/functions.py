@@ -9,10 +9,12 @@ import numpy as np
 
 from loom.models.branches import Row
 from loom.models.torch.modules import (
+    SELU,
     Unsupported,
     activation,
     adaptive_pool,
     array,
+    expression,
     padded,
     pooled,
     refuse,
@@ -112,6 +114,13 @@ def _group_norm(given: Settings, before: Shape, after: Shape) -> Row:
     ]
 
 
+def _instance_norm(given: Settings, before: Shape, after: Shape) -> Row:
+    refuse(not given.get("use_input_stats", True), "an instance norm with running statistics")
+    held = _held(given, weight="weight", bias="bias")
+    flags = {"gain": "weight" in held, "bias": "bias" in held}
+    return [{"type": "instance_norm", "epsilon": given.get("eps", 1e-5), **flags, **held}]
+
+
 def _embedding(given: Settings, before: Shape, after: Shape) -> Row:
     return [{"type": "embedding", "~tensor": given["weight"].data_ptr(), **_held(given, weight="weight")}]
 
@@ -190,6 +199,32 @@ def _prelu(given: Settings, before: Shape, after: Shape) -> Row:
     return [{"type": "prelu", "per_channel": held["weight"].size > 1, **held}]
 
 
+def _clamp(given: Settings, before: Shape, after: Shape) -> Row:
+    text = "x"
+    for function, name in (("max", "min"), ("min", "max")):
+        limit = given.get(name)
+        refuse(
+            limit is not None and not isinstance(limit, int | float), "a clamp whose limits are no numbers"
+        )
+        text = text if limit is None else f"{function}({text}, {float(limit)!r})"
+    return expression(text) if text != "x" else []
+
+
+def _plain(name: str) -> Call:
+    return lambda given, before, after: expression(f"{name}(x)")
+
+
+def _power(given: Settings, before: Shape, after: Shape) -> Row:
+    exponent = given.get("exponent", given.get("other"))
+    refuse(not isinstance(exponent, int | float), "a power whose exponent is no number")
+    return expression(f"x ** {float(exponent)!r}")
+
+
+def _left_out(given: Settings, before: Shape, after: Shape) -> Row:
+    refuse(bool(given.get("training")), "branches that are left out at random while training")
+    return []
+
+
 def _nothing(given: Settings, before: Shape, after: Shape) -> Row:
     return []
 
@@ -233,6 +268,26 @@ _CALLS: dict[str, Call] = {
         for name in ("relu", "sigmoid", "tanh", "silu", "mish", "hardswish", "hardsigmoid", "selu")
     },
     "softplus": _function("softplus"),
+    "relu6": lambda given, before, after: expression("clip(x, 0, 6)"),
+    "hardtanh": lambda given, before, after: expression(
+        f"clip(x, {float(given.get('min_val', -1))!r}, {float(given.get('max_val', 1))!r})"
+    ),
+    **dict.fromkeys(("clamp", "clip"), _clamp),
+    "selu": lambda given, before, after: expression(SELU),
+    "softsign": lambda given, before, after: expression("x / (1 + abs(x))"),
+    "logsigmoid": lambda given, before, after: expression("-softplus(-x)"),
+    "square": lambda given, before, after: expression("x * x"),
+    "neg": lambda given, before, after: expression("-x"),
+    "reciprocal": lambda given, before, after: expression("1 / x"),
+    "rsqrt": lambda given, before, after: expression("1 / sqrt(x)"),
+    **{
+        name: _plain(name)
+        for name in ("exp", "expm1", "log", "log1p", "sqrt", "abs", "sign", "erf", "sin", "cos")
+    },
+    "pow": _power,
+    "instance_norm": _instance_norm,
+    "stochastic_depth": _left_out,
+    "drop_path": _left_out,
     **dict.fromkeys(("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten"), _reshape),
     **dict.fromkeys(
         ("dropout", "feature_dropout", "contiguous", "clone", "detach", "alias", "to", "identity", "float"),

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from loom import nn
+from loom.models.torch.expressions import evaluated
 from loom.models.torch.scope import Scope
 from loom.models.torch.sequences import attention, recurrent
 from loom.models.torch.softmaxes import SOFTMAXES
@@ -133,14 +134,17 @@ def _transposed(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 
 
 def _largest(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
     """The largest in each window."""
-    return _by_axes("max_pool", len(layer.pool_size))(x, layer.pool_size, layer.stride, layer.padding)
+    return _by_axes("max_pool", len(layer.pool_size))(
+        x, layer.pool_size, layer.stride, layer.padding, ceil_mode=layer.ceil_mode
+    )
 
 
 def _mean(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
     """The mean of each window."""
     pool = _by_axes("avg_pool", len(layer.pool_size))
     counted = layer.count_include_pad
-    return pool(x, layer.pool_size, layer.stride, layer.padding, count_include_pad=counted)
+    rounded = layer.ceil_mode
+    return pool(x, layer.pool_size, layer.stride, layer.padding, ceil_mode=rounded, count_include_pad=counted)
 
 
 def _global_largest(layer: nn.Layer, scope: Scope, x: Tensor) -> Tensor:
@@ -407,6 +411,12 @@ def _scale(layer: nn.Scale, scope: Scope, x: Tensor) -> Tensor:
     return layer.factor * x
 
 
+def _expression(layer: nn.Expr, scope: Scope, x: Tensor) -> Tensor:
+    """The text, with its parameters."""
+    names = {parameter["name"]: scope(parameter["name"]) for parameter in layer.parameters}
+    return evaluated(layer.expression, {"x": x, **names}, _activate)
+
+
 def _soft_cap(layer: nn.SoftCap, scope: Scope, x: Tensor) -> Tensor:
     """Held between plus and minus a cap."""
     return layer.cap * torch.tanh(x / layer.cap)
@@ -462,6 +472,7 @@ _LAYERS: dict[str, Compute] = {
     **{f"spatial_dropout{axes}d": _spatial_dropout for axes in (1, 2, 3)},
     "dropout": _dropout,
     "sequential": _sequential,
+    "checkpoint": _sequential,
     "masked": _masked,
     "residual": _residual,
     "parallel": _parallel,
@@ -471,6 +482,7 @@ _LAYERS: dict[str, Compute] = {
     "l2_norm": _unit_length,
     "scale": _scale,
     "soft_cap": _soft_cap,
+    "expr": _expression,
     "multi_head_attention": attention,
     **dict.fromkeys(("rnn", "lstm", "gru"), recurrent),
     **SOFTMAXES,

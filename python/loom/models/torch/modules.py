@@ -115,7 +115,7 @@ def _instance_norm(module: Any, before: Shape, after: Shape) -> Row:  # noqa: AN
     refuse(module.track_running_stats, "track_running_stats=True of an InstanceNorm")
     held = parameters(module)
     flags = {"gain": "weight" in held, "bias": "bias" in held}
-    return [{"type": "group_norm", "groups": before[1], "epsilon": module.eps, **flags, **held}]
+    return [{"type": "instance_norm", "epsilon": module.eps, **flags, **held}]
 
 
 def _embedding(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
@@ -198,6 +198,15 @@ def activation(function: Any) -> Row:  # noqa: ANN401 - a name, or one with sett
     return [{"type": "activation", "function": function}]
 
 
+SELU = "1.0507009873554805 * where(x > 0, x, 1.6732632423543772 * expm1(min(x, 0)))"
+"""Self-normalising units (Klambauer et al. 2017)."""
+
+
+def expression(text: str) -> Row:
+    """Returns a function of single elements as a layer."""
+    return [{"type": "expr", "expression": text}]
+
+
 def _activations(name: str) -> Callable[[Any, Shape, Shape], Row]:
     return lambda module, before, after: activation(name)
 
@@ -211,7 +220,7 @@ def softmax(axis: int, before: Shape) -> Row:
 
 
 def pooled(kind: str, before: Shape, after: Shape, **settings: Any) -> Row:  # noqa: ANN401
-    """Returns a pooling layer, once it is seen that its extents are those of the module's."""
+    """Returns a pooling layer, with as many windows as the module has."""
     axes = len(before) - 2
     settings = {name: _extents(value, axes) for name, value in settings.items() if value is not None}
     stride = settings.get("stride") or settings["pool_size"]
@@ -220,7 +229,8 @@ def pooled(kind: str, before: Shape, after: Shape, **settings: Any) -> Row:  # n
         (extent + 2 * rim - window) // step + 1
         for extent, rim, window, step in zip(before[2:], padding, settings["pool_size"], stride, strict=True)
     ]
-    refuse(tuple(own) != tuple(after[2:]), "ceil_mode=True of a pooling")
+    if tuple(own) != tuple(after[2:]):
+        settings["ceil_mode"] = True
     return [{"type": f"{kind}{axes}d", **settings}]
 
 
@@ -364,6 +374,14 @@ _MODULES: dict[str, Callable[[Any, Shape, Shape], Row]] = {
     "LeakyReLU": lambda module, before, after: activation({"leaky_relu": {"slope": module.negative_slope}}),
     "ELU": lambda module, before, after: activation({"elu": {"alpha": module.alpha}}),
     "Softplus": _softplus,
+    "ReLU6": lambda module, before, after: expression("clip(x, 0, 6)"),
+    "Hardtanh": lambda module, before, after: expression(f"clip(x, {module.min_val!r}, {module.max_val!r})"),
+    "SELU": lambda module, before, after: expression(SELU),
+    "Softsign": lambda module, before, after: expression("x / (1 + abs(x))"),
+    "LogSigmoid": lambda module, before, after: expression("-softplus(-x)"),
+    "Threshold": lambda module, before, after: expression(
+        f"where(x > {float(module.threshold)!r}, x, {float(module.value)!r})"
+    ),
     "PReLU": _prelu,
     "Softmax": lambda module, before, after: softmax(module.dim, before),
     "Softmax2d": lambda module, before, after: softmax(1, before),

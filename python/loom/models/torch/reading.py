@@ -11,6 +11,7 @@ import numpy as np
 
 from loom.errors import ConfigError, DataError
 from loom.extras import require
+from loom.models import movements
 from loom.models.branches import Branches, Join, Row
 from loom.models.plain import import_model
 from loom.models.torch.functions import JOINS, row_of_call
@@ -43,6 +44,9 @@ _ARGUMENTS = {
     "linear": ("weight", "bias"),
     "gelu": ("approximate",),
     "prelu": ("weight",),
+    **dict.fromkeys(("clamp", "clip"), ("min", "max")),
+    "pow": ("exponent",),
+    "hardtanh": ("min_val", "max_val"),
     "pad": ("pad", "mode", "value"),
     **{f"conv{n}d": ("weight", "bias", "stride", "padding", "dilation", "groups") for n in (1, 2, 3)},
     **{
@@ -55,7 +59,20 @@ _ARGUMENTS = {
     },
     **{f"max_pool{n}d": ("kernel_size", "stride", "padding", "dilation", "ceil_mode") for n in (1, 2, 3)},
 }
-_SAME = {"swapaxes": "transpose", "batch_norm_": "batch_norm", "relu_": "relu", "truediv": "div"}
+_SAME = {"swapaxes": "transpose", "batch_norm_": "batch_norm", "relu_": "relu"}
+SPLITS = {"chunk", "split", "split_with_sizes", "tensor_split", "unsafe_chunk", "unsafe_split"}
+"""Calls that make several values of one."""
+PICKS = {"getitem", "select", "slice", "narrow", "flip", "roll", "pixel_shuffle", "pixel_unshuffle"}
+"""Calls that move elements, or leave some out."""
+ARITHMETIC = {
+    **dict.fromkeys(("sub", "isub"), "-"),
+    "rsub": "rsub",
+    **dict.fromkeys(("mul", "imul", "multiply"), "*"),
+    **dict.fromkeys(("div", "idiv", "truediv", "itruediv", "divide", "true_divide"), "/"),
+}
+"""Calls of two operands, beside sums."""
+NOTHING = {("+", 0.0), ("-", 0.0), ("/", 1.0)}
+"""What leaves a value as it is."""
 
 
 def from_torch(module: Any, example: Any) -> Network:  # noqa: ANN401 - of PyTorch
@@ -184,6 +201,8 @@ class _Reading:
         self.rows: dict[Node, Row] = {}
         self.joins: dict[Node, Join] = {}
         self.recurrences: dict[Node, _Recurrence] = {}
+        self.split: dict[Node, Node] = {}
+        """What is taken apart into several values, by the value that it was."""
 
     def row(self) -> Row:
         """Returns the layers of the whole graph; what has none is among `failures`."""
@@ -243,12 +262,15 @@ class _Reading:
             found = self._join(node, JOINS[name])
             if found is not None:
                 return found
-        if name == "mul" and len(reads) == 2:
-            self.joins[node] = Join("multiply")
+        if name in SPLITS:
+            # What is taken of it says which elements.
+            self.rows[node], self.split[node] = [], reads[0]
             return reads
-        if name == "mul" and len(reads) == 1:
-            self.rows[node] = self._scaled(node, reads[0])
+        if name in PICKS and len(reads) == 1:
+            self.rows[node] = self._picked(node, reads[0])
             return reads
+        if name in ARITHMETIC:
+            return self._combined(node, ARITHMETIC[name])
         if len(reads) != 1:
             raise Unsupported(f"{name} of {len(reads)} values")
         self.rows[node] = row_of_call(
@@ -361,9 +383,8 @@ class _Reading:
                 raise Unsupported("add with alpha")
         fixed = [value for value in values if not self._moves(value)]
         if fixed and combine == "add" and len(fixed) == 1:
-            (value,) = (value for value in values if self._moves(value))
-            self.rows[node] = self._added(self._plain(fixed[0]), self._shape(value))
-            return [value]
+            self.rows[node] = self._with_constant(values, "+", self._shape(node))
+            return [value for value in values if self._moves(value)]
         if fixed:
             raise Unsupported("constants that are concatenated with values")
         after = self._shape(node)
@@ -375,32 +396,94 @@ class _Reading:
         self.joins[node] = Join(combine, axis - 1 if combine == "concat" else None)
         return values
 
-    def _added(self, constant: Any, before: tuple[int, ...]) -> Row:  # noqa: ANN401
-        """A constant that is added: a table of positions."""
-        if isinstance(constant, int | float):
-            if constant == 0:
-                return []
-            raise Unsupported(f"the number {constant} added to values")
-        values = array(constant)
-        shape = values.shape[1:] if values.ndim == len(before) and values.shape[0] == 1 else values.shape
-        if len(before) != 3 or shape != before[1:]:
-            raise Unsupported(f"a constant of shape {values.shape} added to values of shape {before}")
-        return [{"type": "positional_embedding", "weight": values.reshape(shape)}]
+    def _combined(self, node: Node, symbol: str) -> list[Node]:
+        """A difference, a product or a quotient: of two values, or of one and a constant."""
+        operands = [*node.args, *node.kwargs.values()][:2]
+        moving = [value for value in operands if self._moves(value)]
+        if symbol == "rsub":
+            operands, symbol = operands[::-1], "-"
+        if self._arguments(node, _name(node)).get("alpha", 1) != 1 or len(operands) < 2:
+            raise Unsupported(f"{_name(node)} with alpha")
+        if len(moving) == 1:
+            self.rows[node] = self._with_constant(operands, symbol, self._shape(node))
+            return moving
+        after = self._shape(node)
+        shapes = [self._shape(value) for value in operands]
+        if symbol == "-" and shapes == [after, after]:
+            self.joins[node] = Join("add", ends=[[], [{"type": "scale", "factor": -1.0}]])
+        elif symbol == "*" and all(
+            len(shape) == len(after) and shape[0] == after[0] and len(after) > 1 for shape in shapes
+        ):
+            self.joins[node] = Join("multiply")
+        elif symbol == "/" and shapes == [after, after]:
+            self.joins[node] = Join("multiply", ends=[[], [{"type": "expr", "expression": "1 / x"}]])
+        else:
+            raise Unsupported(f"{_name(node)} of values of shapes {' and '.join(map(str, shapes))}")
+        return operands
 
-    def _scaled(self, node: Node, source: Node) -> Row:
-        """A constant that multiplies: one number for each channel of images is a convolution by itself."""
-        (constant,) = (value for value in node.args if value is not source)
-        values, before = self._plain(constant), self._shape(source)
-        if isinstance(values, int | float):
-            if values == 1:
-                return []
-            return [{"type": "scale", "factor": float(values)}]
-        values = array(values)
-        axes = len(before) - 2
-        if axes not in (1, 2, 3) or values.size != before[1] or values.shape[-axes:] != (1,) * axes:
-            raise Unsupported(f"values of shape {before} multiplied by a constant of shape {values.shape}")
-        weight = values.reshape(-1, 1, *[1] * axes)
-        return [{"type": f"conv{axes}d", "groups": before[1], "weight": weight}]
+    def _with_constant(self, operands: Sequence[Any], symbol: str, after: tuple[int, ...]) -> Row:
+        """A constant beside a value: a number, or an array that broadcasts to it."""
+        first = self._moves(operands[0])
+        (source,) = (value for value in operands if self._moves(value))
+        values, before = self._plain(operands[1 if first else 0]), self._shape(source)
+        held = np.asarray(values if isinstance(values, int | float) else array(values), np.float64)
+        if held.size == 1 and symbol == "*":
+            factor = float(held.reshape(()))
+            return [] if factor == 1 else [{"type": "scale", "factor": factor}]
+        if held.size == 1:
+            number = float(held.reshape(()))
+            text = f"x {symbol} {number!r}" if first else f"{number!r} {symbol} x"
+            return [] if first and (symbol, number) in NOTHING else [{"type": "expr", "expression": text}]
+        shape = held.shape[1:] if held.ndim == len(before) and held.shape[0] == 1 else held.shape
+        if after != before or len(shape) >= len(before):
+            raise Unsupported(f"values of shape {before} {symbol} a constant of shape {held.shape}")
+        if symbol == "+" and shape == before[1:] and len(shape) == 2:
+            return [{"type": "positional_embedding", "weight": held.reshape(shape)}]
+        while shape and shape[0] == 1:
+            shape = shape[1:]
+        text = f"x {symbol} a" if first else f"a {symbol} x"
+        parameter = {"name": "a", "shape": list(shape)}
+        return [
+            {"type": "expr", "expression": text, "parameters": [parameter], "a": held.reshape(shape or (1,))}
+        ]
+
+    def _picked(self, node: Node, read: Node) -> Row:
+        """Elements that are moved or left out, found by moving their numbers."""
+        import torch
+
+        split = self.split.get(read)
+        source = read if split is None else split
+        value = self.values[source]
+        rows, own = value.shape[0], value[:1].numel()
+        moving = torch.arange(value.numel(), dtype=torch.float64).reshape(value.shape)
+        if split is not None:
+            moving = self._repeated(read, source, moving)
+        moved = self._repeated(node, read, moving)
+        if not hasattr(moved, "shape"):
+            raise Unsupported(f"{_name(node)}, which makes several values,")
+        places = moved.reshape(moved.shape[0], -1).numpy() if moved.dim() else None
+        if places is None or len(places) != rows:
+            raise Unsupported(f"{_name(node)}, which takes the batch apart,")
+        if (places - own * np.arange(rows)[:, None] != places[0]).any():
+            raise Unsupported(f"{_name(node)}, which mixes rows of the batch,")
+        made = movements.moved(tuple(value.shape[1:]), tuple(moved.shape[1:]), places[0].astype(np.int64))
+        if made is None:
+            raise Unsupported(f"{_name(node)} of {tuple(value.shape)}, which no layers make,")
+        return [{**step.layer.to_config(), **step.tensors} for step in made]
+
+    def _repeated(self, node: Node, read: Node, value: Any) -> Any:  # noqa: ANN401
+        """What a call makes of another value."""
+        import torch.fx
+
+        def held(other: Node) -> Any:  # noqa: ANN401
+            return value if other is read else self.values[other]
+
+        args = torch.fx.node.map_arg(node.args, held)
+        options = torch.fx.node.map_arg(node.kwargs, held)
+        if node.op == "call_method":
+            return getattr(args[0], str(node.target))(*args[1:], **options)
+        assert callable(node.target)
+        return node.target(*args, **options)
 
     # Arguments
 
@@ -436,7 +519,6 @@ def _settled(row: Row, *, inner: bool = False) -> Row:
     whose weights are an embedding's is tied to it.
     """
     made: Row = []
-    waiting: list[Row] | None = None
     tables: dict[int, int] = {}
     for layer in row:
         layer = dict(layer)
@@ -447,11 +529,12 @@ def _settled(row: Row, *, inner: bool = False) -> Row:
         tensor = layer.pop("~tensor", None)
         if layer.get("~") == "last":
             made[-1] = {**made[-1], "return_sequences": False}
-        elif layer.get("combine") == "multiply":
-            waiting = layer["branches"]
-        elif waiting is not None:
-            made.append(_gated(waiting, layer))
-            waiting = None
+        elif layer.get("combine") == "multiply" and (silu := _silu(layer["branches"])):
+            made.append(silu)
+        elif (
+            made and made[-1].get("combine") == "multiply" and (gated := _gated(made[-1]["branches"], layer))
+        ):
+            made[-1] = gated
         elif layer["type"] == "dense" and tensor in tables and "bias" not in layer:
             head = {
                 "type": "tied_head",
@@ -464,27 +547,26 @@ def _settled(row: Row, *, inner: bool = False) -> Row:
             if layer["type"] == "embedding" and not inner:
                 tables[tensor] = len(made)
             made.append(layer)
-    if waiting is not None:
-        raise ConfigError(_NO_PRODUCT)
     return made
 
 
-_NO_PRODUCT = (
-    "a product of two values is of no layer that loom has, but in gated layers: "
-    "down(activation(gate(x)) * up(x))"
-)
+def _silu(branches: Sequence[Row]) -> dict[str, Any] | None:
+    """The activation that a value times its own logistic function is."""
+    if sorted(map(len, branches)) != [0, 1] or len(branches) != 2:
+        return None
+    (only,) = (branch[0] for branch in branches if branch)
+    return {"type": "activation", "function": "silu"} if only.get("function") == "sigmoid" else None
 
 
-def _gated(branches: Sequence[Row], down: dict[str, Any]) -> dict[str, Any]:
-    """The gated layer that a product of two branches is, with the Dense layer behind it."""
-    gate, up = sorted(branches, key=len, reverse=True)
+def _gated(branches: Sequence[Row], down: dict[str, Any]) -> dict[str, Any] | None:
+    """The gated layer that a product of two branches and the Dense layer behind it are; None for others."""
+    gate, up = sorted(branches, key=len, reverse=True)[:2]
     kinds = [[layer["type"] for layer in row] for row in (gate, up, [down])]
-    if kinds != [["dense", "activation"], ["dense"], ["dense"]]:
-        raise ConfigError(_NO_PRODUCT)
+    if len(branches) != 2 or kinds != [["dense", "activation"], ["dense"], ["dense"]]:
+        return None
     parts = {"gate": gate[0], "up": up[0], "down": down}
-    biased = {"bias" in part for part in parts.values()}
-    if len(biased) > 1:
-        raise ConfigError("a gated layer has biases in all of its products, or in none")
+    if len({"bias" in part for part in parts.values()}) > 1:
+        return None
     held = {
         f"{name}_{what}": part[what]
         for name, part in parts.items()

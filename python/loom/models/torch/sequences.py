@@ -108,7 +108,7 @@ def recurrent(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - 
     """A stack of RNN, LSTM or GRU, in one direction or in both."""
     directions = ["", "_reverse"] if layer.bidirectional else [""]
     begin = _initial(layer, scope, x, len(directions))
-    if scope.mask is not None:
+    if scope.mask is not None or not getattr(layer, "reset_after", True):
         return _step_by_step(layer, scope, x, directions, begin)
     biases = ("bias_ih", "bias_hh") if layer.bias else ()
     flat = [
@@ -146,8 +146,8 @@ def _step_by_step(
     directions: list[str],
     begin: Tensor,
 ) -> Tensor:
-    """With padding, over which the state is held."""
-    assert scope.mask is not None
+    """With padding, over which the state is held, and cells that PyTorch has not."""
+    mask = scope.mask
     ends: list[Tensor] = []
     for number in range(layer.layers):
         made = []
@@ -164,8 +164,8 @@ def _step_by_step(
             times = range(x.shape[1])
             for time in reversed(times) if direction else times:
                 read = F.linear(x[:, time], weights[0], biases[0])
-                new = _step(layer, read, F.linear(state[0], weights[1], biases[1]), state)
-                real = scope.mask[:, time, None]
+                new = _step(layer, read, weights[1], biases[1], state)
+                real = torch.ones_like(new[0], dtype=torch.bool) if mask is None else mask[:, time, None]
                 outputs.append(torch.where(real, new[0], 0.0))
                 state = [torch.where(real, after, before) for after, before in zip(new, state, strict=True)]
             made.append(torch.stack(outputs[::-1] if direction else outputs, dim=1))
@@ -176,8 +176,15 @@ def _step_by_step(
     return x if layer.return_sequences else torch.cat(ends, dim=1)
 
 
-def _step(layer: Any, read: Tensor, held: Tensor, state: list[Tensor]) -> list[Tensor]:  # noqa: ANN401
-    """One step, from the input's and the state's share of every gate."""
+def _step(
+    layer: Any,  # noqa: ANN401
+    read: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    state: list[Tensor],
+) -> list[Tensor]:
+    """One step, from the input's share of every gate, and what makes the state's."""
+    held = F.linear(state[0], weight, bias)
     if layer.kind == "rnn":
         z = read + held
         return [torch.tanh(z) if layer.activation == "tanh" else torch.relu(z)]
@@ -187,5 +194,7 @@ def _step(layer: Any, read: Tensor, held: Tensor, state: list[Tensor]) -> list[T
         return [torch.sigmoid(o) * torch.tanh(c), c]
     (xr, xz, xn), (hr, hz, hn) = read.chunk(3, dim=1), held.chunk(3, dim=1)
     r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
-    n = torch.tanh(xn + r * hn)
+    if not layer.reset_after:
+        hn = F.linear(r * state[0], weight.chunk(3)[2], None if bias is None else bias.chunk(3)[2])
+    n = torch.tanh(xn + r * hn if layer.reset_after else xn + hn)
     return [(1 - z) * n + z * state[0]]

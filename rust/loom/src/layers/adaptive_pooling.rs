@@ -84,7 +84,7 @@ fn even<const N: usize>(
     let kernel: [usize; N] = std::array::from_fn(|axis| whole[axis] / size[axis]);
     let padding = Padding::Explicit(zeros());
     let window = Window { kernel, stride: kernel, padding, dilation: ones() };
-    Pooling::new(name, kind, input, Some(window)).map(Some)
+    Pooling::new(name, kind, input, Some(window), false).map(Some)
 }
 
 /// What is tried of either kind: one window, even ones, uneven ones, and more windows than elements.

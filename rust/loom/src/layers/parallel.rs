@@ -4,12 +4,13 @@ use super::chain::{Chain, Part, PartGradients, specs_of};
 use super::kind_registry::Configured;
 use super::settings::{forms, kind_and_config, names, settings};
 use super::{
-    ActivationLayer, Context, Conv2D, Dense, Flatten, Forward, Layer, ParameterSpec, Residual, Sample, Steps,
-    Want,
+    ActivationLayer, AdaptiveAvgPool2D, Context, Conv2D, Dense, Flatten, Forward, Layer, ParameterSpec,
+    Residual, Sample, Steps, Want,
 };
-use crate::ops::expression::{Expression, Operand};
 use crate::ops::pointwise::Activation;
-use crate::ops::{self, Concat, Direction, MAX_READS, Mix, MixPart, Scale, Slice};
+use crate::ops::{
+    self, Concat, Direction, Gate, MAX_READS, Mix, MixPart, Resample, Resampling, Scale, Slice,
+};
 use crate::program::{Builder, Value};
 use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
@@ -28,7 +29,7 @@ pub enum CombineMode {
     Add,
     /// Their mean.
     Average,
-    /// Their product, element by element.
+    /// Their product; where one has an extent of 1 it is repeated along that axis.
     Multiply,
     /// Each at a place of its own on a grid: (rows, columns, ...), zeros where no branch writes.
     GridScatter,
@@ -36,9 +37,21 @@ pub enum CombineMode {
     Filter,
 }
 
+impl CombineMode {
+    /// Whether a step of the result is made of that step of each output alone.
+    fn is_of_steps(self) -> bool {
+        matches!(self, Self::Concat | Self::Add | Self::Average | Self::Multiply)
+    }
+}
+
 forms! {
     CombineMode => names(&[
-        Self::Concat, Self::Add, Self::Average, Self::Multiply, Self::GridScatter, Self::Filter,
+        Self::Concat,
+        Self::Add,
+        Self::Average,
+        Self::Multiply,
+        Self::GridScatter,
+        Self::Filter,
     ]),
 }
 
@@ -139,6 +152,10 @@ impl Parallel {
         }
     }
 
+    fn product(&self, direction: Direction) -> Gate {
+        Gate { direction, activation: Activation::Linear }
+    }
+
     fn scale(&self) -> Scale {
         Scale { factor: 1.0 / self.branches.len() as f64 }
     }
@@ -152,12 +169,49 @@ impl Parallel {
     }
 }
 
-/// The product of two values, element by element.
-fn times(b: &mut Builder, one: Value, other: Value) -> Result<Value> {
-    let (text, rows) = ("a * b", vec![Operand::Rows, Operand::Rows]);
-    let plan = Expression::parse(text, &["a", "b"])?.shaped(text, &b.shape(one).clone(), rows)?.value()?;
-    let (results, _) = b.evaluate(&plan, vec![Some(one), Some(other)], "product")?;
-    results.first().copied().ok_or_else(|| Error::Internal("a product has a value".into()))
+/// The extents of a product: along each axis the largest, where the others have the same or 1.
+fn product_shape(shapes: &[Shape]) -> Result<Shape> {
+    let mut extents: Vec<usize> = shapes.first().map(|shape| shape.to_vec()).unwrap_or_default();
+    for (number, shape) in shapes.iter().enumerate() {
+        let fits = |whole: usize, own: usize| own == whole || own == 1 || whole == 1;
+        if shape.len() == 0
+            || shape.rank() != extents.len()
+            || !extents.iter().zip(shape.iter()).all(|(whole, own)| fits(*whole, *own))
+        {
+            return Err(Error::Shape(format!(
+                "parallel: branch 0 makes {} and branch {number} makes {shape}; the factors of a product have \
+                 as many axes, and along each the same extent or 1",
+                shapes[0]
+            )));
+        }
+        extents.iter_mut().zip(shape.iter()).for_each(|(whole, own)| *whole = (*whole).max(*own));
+    }
+    Ok(Shape::new(extents))
+}
+
+/// What repeats a factor along the axes where it has an extent of 1 and the product more, one after the other,
+/// each with the shape that it makes.
+fn repetitions(factor: &Shape, product: &Shape) -> Vec<(Resample, Shape)> {
+    let mut extents = factor.to_vec();
+    let mut found = Vec::new();
+    let mut axis = 0;
+    while axis < extents.len() {
+        let start = axis;
+        while axis < extents.len() && extents[axis] == 1 && product[axis] > 1 {
+            axis += 1;
+        }
+        if axis == start {
+            axis += 1;
+            continue;
+        }
+        let output = extents::product(&product[start..axis]);
+        let (outer, inner) = (extents::product(&extents[..start]), extents::product(&extents[axis..]));
+        let (direction, resampling) = (Direction::Forward, Resampling::Nearest);
+        extents[start..axis].copy_from_slice(&product[start..axis]);
+        let op = Resample { direction, resampling, outer, input: 1, output, inner };
+        found.push((op, Shape::new(extents.clone())));
+    }
+    found
 }
 
 /// Joins any number of values, as many at a time as an operation reads.
@@ -221,6 +275,13 @@ impl Configured for Parallel {
             Self::new(vec![Chain::from(Conv2D::new(2, [1, 1])), Chain::default()], CombineMode::Concat);
         let many = Self::new((1..12).map(dense).collect(), CombineMode::Concat);
         let tanh = ActivationLayer { function: Activation::Tanh };
+        // Channels, and places of the axes around them, that factors have one number for.
+        let pooled = |size: [usize; 2]| Chain::from(AdaptiveAvgPool2D::new(size));
+        let gate = pooled([1, 1]).then(Conv2D::new(4, [1, 1]));
+        let excited = Self::new(vec![Chain::default(), gate], CombineMode::Multiply);
+        let plane = Chain::from(Conv2D::new(1, [1, 1])).then(tanh.clone());
+        let planes = vec![pooled([3, 1]), plane, Chain::from(Conv2D::new(2, [1, 1])), pooled([1, 4])];
+        let planes = Self::new(planes, CombineMode::Multiply);
         vec![
             Sample::new(Self::new(two(2), CombineMode::Concat), [2]),
             Sample::new(Self { axis: Some(0), ..Self::new(two(3), CombineMode::Concat) }, [4, 3]),
@@ -231,6 +292,8 @@ impl Configured for Parallel {
             Sample::new(Self::new(two(3), CombineMode::Average), [2, 3]),
             Sample::new(Self::new(two(3), CombineMode::Multiply), [2, 3]),
             Sample::new(Self::new(vec![dense(3)], CombineMode::Multiply), [2]),
+            Sample::new(excited, [4, 3, 2]),
+            Sample::new(planes, [2, 3, 4]),
             Sample::new(scattered, [2]),
             Sample::new(filter, [4]),
             Sample::new(two_levels, [4]),
@@ -254,10 +317,13 @@ impl Layer for Parallel {
         if self.combine == CombineMode::Concat {
             return Ok(self.joined(&shapes)?.2);
         }
+        if self.combine == CombineMode::Multiply {
+            return product_shape(&shapes);
+        }
         if let Some(number) = rest.iter().position(|shape| shape != first) {
             return Err(Error::Shape(format!(
-                "parallel: branch 0 makes {first} and branch {} makes {}; only combine \"concat\" takes \
-                 outputs of different shapes",
+                "parallel: branch 0 makes {first} and branch {} makes {}; only combine \"concat\" and \
+                 \"multiply\" take outputs of different shapes",
                 number + 1,
                 rest[number]
             )));
@@ -299,9 +365,7 @@ impl Layer for Parallel {
 
     fn is_stepwise(&self) -> bool {
         // A gate looks at the whole of its input.
-        !matches!(self.combine, CombineMode::GridScatter | CombineMode::Filter)
-            && self.axis != Some(0)
-            && self.branches.iter().all(Chain::is_stepwise)
+        self.combine.is_of_steps() && self.axis != Some(0) && self.branches.iter().all(Chain::is_stepwise)
     }
 
     fn steps(&self) -> Steps {
@@ -309,8 +373,7 @@ impl Layer for Parallel {
         let first = branches.next().unwrap_or(Steps::Whole);
         let all = branches.fold(first, Steps::beside);
         let joins_steps = self.axis == Some(0) && all == Steps::Kept;
-        let known = !matches!(self.combine, CombineMode::GridScatter | CombineMode::Filter);
-        if known && !joins_steps { all } else { Steps::Whole }
+        if self.combine.is_of_steps() && !joins_steps { all } else { Steps::Whole }
     }
 
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
@@ -336,11 +399,17 @@ impl Layer for Parallel {
                 }
             }
             CombineMode::Multiply => {
-                // The products so far, which gradients are made of.
-                let mut product = outputs[0];
-                for output in &outputs[1..] {
-                    saved.push(product);
-                    product = times(b, product, *output)?;
+                let shape = product_shape(&shapes)?;
+                let mut repeat = |value: &Value| {
+                    let all = repetitions(b.shape(*value), &shape);
+                    all.into_iter().fold(*value, |x, (op, shape)| b.apply(op, &[x], "repeated", shape))
+                };
+                let factors: Vec<Value> = outputs.iter().map(&mut repeat).collect();
+                let gate = self.product(Direction::Forward);
+                let mut product = factors[0];
+                for factor in &factors[1..] {
+                    saved.extend([product, *factor]);
+                    product = b.apply(gate.clone(), &[product, *factor], "product", shape.clone());
                 }
                 product
             }
@@ -386,12 +455,24 @@ impl Layer for Parallel {
                 to_branches = vec![b.apply(self.scale(), &[gradient], "part", shapes[0].clone()); count];
             }
             CombineMode::Multiply => {
-                let mut left = gradient;
-                for branch in (1..count).rev() {
-                    to_branches[branch] = times(b, left, forward.saved[branch - 1])?;
-                    left = times(b, left, forward.inner[branch].output)?;
+                let shape = product_shape(&shapes)?;
+                let gate = self.product(Direction::InputGradient);
+                let mut to_product = gradient;
+                for (branch, pair) in forward.saved.chunks_exact(2).enumerate().rev() {
+                    let reads = [pair[0], pair[1], to_product];
+                    let labels = ["dproduct", "dfactor"].map(|label| (label, shape.clone()));
+                    let made = b.apply_list(gate.clone(), &reads, labels);
+                    (to_product, to_branches[branch + 1]) = (made[0], made[1]);
                 }
-                to_branches[0] = left;
+                to_branches[0] = to_product;
+                for (gradient, factor) in to_branches.iter_mut().zip(&shapes) {
+                    let all = repetitions(factor, &shape);
+                    let mut before: Vec<&Shape> = all.iter().map(|(_, shape)| shape).collect();
+                    before.insert(0, factor);
+                    for ((op, _), shape) in all.iter().zip(before).rev() {
+                        *gradient = b.apply(op.gradient(), &[*gradient], "dfactor", shape.clone());
+                    }
+                }
             }
             CombineMode::Filter => {
                 let (weights, stacked) = (forward.saved[0], forward.saved[1]);

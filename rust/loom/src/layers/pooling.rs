@@ -52,6 +52,8 @@ settings! {
         stride: Option<[usize; N]> [least 1, most extents::MOST_REACH] = None,
         /// Added at either end of each axis; at most half the window.
         padding: [usize; N] = [0; N],
+        /// Whether the number of windows is rounded up: the last of an axis may end beyond the padding.
+        ceil_mode: bool = false; unwritten,
     }
 }
 
@@ -68,6 +70,9 @@ settings! {
         padding: [usize; N] = [0; N],
         /// Whether padding counts as zeros in the mean.
         count_include_pad: bool = true,
+        /// Whether the number of windows is rounded up: the last of an axis may end beyond the padding, and what
+        /// is beyond does not count.
+        ceil_mode: bool = false; unwritten,
     }
 }
 
@@ -120,6 +125,10 @@ where
         vec![
             Sample::new(Self::new(ones()), join::<N>(1, [1, 1, 1])),
             Sample::new(Self::new(last([2, 2, 2])), join::<N>(3, [3, 6, 5])),
+            Sample::new(
+                Self { ceil_mode: true, padding: zeros(), ..overlapping.clone() },
+                join::<N>(2, [5, 4, 6]),
+            ),
             Sample::new(overlapping, join::<N>(2, [4, 5, 7])),
         ]
     }
@@ -130,6 +139,12 @@ where
     [usize; N]: Serialize + DeserializeOwned,
 {
     fn validate(&self) -> Result<()> {
+        if self.ceil_mode && self.count_include_pad && self.padding != zeros() {
+            return Err(Error::Value(
+                "with ceil_mode, padding does not count: set count_include_pad to false, or padding to 0"
+                    .into(),
+            ));
+        }
         check_padding(self.pool_size, self.padding)
     }
 
@@ -145,6 +160,8 @@ where
             Sample::new(Self::new(ones()), join::<N>(1, [1, 1, 1])),
             Sample::new(Self::new(last([2, 2, 2])), join::<N>(3, [3, 6, 5])),
             Sample::new(bordered, join::<N>(1, [2, 5, 7])),
+            Sample::new(Self { ceil_mode: true, ..overlapping.clone() }, join::<N>(2, [4, 6, 4])),
+            Sample::new(Self { ceil_mode: true, ..Self::new(last([2, 3, 2])) }, join::<N>(1, [3, 4, 5])),
             Sample::new(overlapping, join::<N>(2, [3, 5, 7])),
         ]
     }
@@ -192,10 +209,14 @@ impl Pooling {
         kind: PoolKind,
         input: &Shape,
         window: Option<Window<N>>,
+        rounded_up: bool,
     ) -> Result<Self> {
         let (channels, whole) = split(name, input)?;
         let window = window.unwrap_or_else(|| window_of(whole, None, zeros()));
-        let geometry = window.over(name, channels, whole)?;
+        let geometry = match rounded_up {
+            true => window.over_rounded_up(name, channels, whole)?,
+            false => window.over(name, channels, whole)?,
+        };
         // The places of maxima are kept as whole numbers of 32 bits.
         if kind == PoolKind::Max && geometry.volumes().0 > extents::MOST_REACH {
             return Err(shape_error(
@@ -213,7 +234,7 @@ impl Pooling {
 
     /// Windows over everything.
     fn global<const N: usize>(name: &str, kind: PoolKind, input: &Shape) -> Result<Self> {
-        let made = Self::new::<N>(name, kind, input, None)?;
+        let made = Self::new::<N>(name, kind, input, None, false)?;
         Ok(Self { output: Shape::from([input[0]]), ..made })
     }
 
@@ -275,15 +296,16 @@ layer!(GlobalAvgPool);
 impl<const N: usize> MaxPool<N> {
     fn pooling(&self, input: &Shape) -> Result<Pooling> {
         let window = window_of(self.pool_size, self.stride, self.padding);
-        Pooling::new(&format!("MaxPool{N}D"), PoolKind::Max, input, Some(window))
+        Pooling::new(&format!("MaxPool{N}D"), PoolKind::Max, input, Some(window), self.ceil_mode)
     }
 }
 
 impl<const N: usize> AvgPool<N> {
     fn pooling(&self, input: &Shape) -> Result<Pooling> {
-        let kind = PoolKind::Average { count_padding: self.count_include_pad };
+        // Beyond the padding nothing counts.
+        let kind = PoolKind::Average { count_padding: self.count_include_pad && !self.ceil_mode };
         let window = window_of(self.pool_size, self.stride, self.padding);
-        Pooling::new(&format!("AvgPool{N}D"), kind, input, Some(window))
+        Pooling::new(&format!("AvgPool{N}D"), kind, input, Some(window), self.ceil_mode)
     }
 }
 

@@ -216,6 +216,21 @@ impl<const N: usize> Window<N> {
         self.geometry(name, (channels, input), output, before)
     }
 
+    /// The same with the number of windows rounded up: the last of an axis may end beyond the padding, but begins
+    /// before it.
+    pub fn over_rounded_up(&self, name: &str, channels: usize, input: [usize; N]) -> Result<Geometry> {
+        self.check(name, input)?;
+        let (mut output, mut before) = ([0; N], [0; N]);
+        for axis in 0..N {
+            let (reach, stride, pad) = (self.reach(axis), self.stride[axis], self.explicit(axis));
+            let further = (input[axis] + 2 * pad).saturating_sub(reach).div_ceil(stride);
+            // Where the step is longer than the window it may begin behind all there is.
+            let beyond = further * stride >= input[axis] + pad;
+            (before[axis], output[axis]) = (pad, further + usize::from(!beyond || further == 0));
+        }
+        self.geometry(name, (channels, input), output, before)
+    }
+
     /// Sliding over what a transposed convolution makes of an input of these extents, which is the
     /// geometry's output; `channels` are those of what it makes.
     pub fn back_from(

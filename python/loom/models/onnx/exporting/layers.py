@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -94,8 +94,11 @@ def pooling(scope: Scope, x: str) -> str:
     """The largest, or the mean, in each window."""
     layer = scope.layer
     settings = {"kernel_shape": layer.pool_size, "strides": layer.stride, "pads": [*layer.padding] * 2}
+    if layer.ceil_mode:
+        settings["ceil_mode"] = 1
     if layer.kind.startswith("avg"):
-        return scope.graph.add("AveragePool", x, count_include_pad=int(layer.count_include_pad), **settings)
+        counted = layer.count_include_pad and not layer.ceil_mode
+        return scope.graph.add("AveragePool", x, count_include_pad=int(counted), **settings)
     return scope.graph.add("MaxPool", x, **settings)
 
 
@@ -316,7 +319,7 @@ def parallel(scope: Scope, x: str) -> str:
     if layer.combine in ("add", "average"):
         return graph.add("Sum" if layer.combine == "add" else "Mean", *made)
     if layer.combine == "multiply":
-        return reduce(lambda product, each: graph.add("Mul", product, each), made)
+        return functools.reduce(lambda one, other: graph.add("Mul", one, other), made)
     if layer.combine == "grid_scatter":
         rows, columns = layer.grid
         places = layer.places or [divmod(branch, columns) for branch in range(len(made))]

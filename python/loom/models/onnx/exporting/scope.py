@@ -74,7 +74,7 @@ class Scope:
         return self.graph.tensor(f"{self.handle.path}.{name}", np.asarray(values, np.float32))
 
     def weight(self, name: str) -> str:
-        """Enters a parameter; one that is packed as int8 by rows as its codes and scales."""
+        """Enters a parameter; one that is packed as int8 by rows, or with one scale, as codes and scales."""
         path = f"{self.handle.path}.{name}"
         quantised = self._int8(name)
         if quantised is None or path in self.graph.tensors:
@@ -85,18 +85,22 @@ class Scope:
                 "DequantizeLinear",
                 self.graph.tensor(f"{path}.int8", codes),
                 self.graph.tensor(f"{path}.scale", scales),
-                axis=0,
                 name=path,
+                **({"axis": 0} if scales.ndim else {}),
             )
         return path
 
     def _int8(self, name: str) -> tuple[NDArray[np.int8], NDArray[np.float32]] | None:
         stored = self.handle.weights.stored[name]
-        if stored.dtype != "int8" or stored.version is None or stored.version.granularity != "channel":
+        if stored.dtype != "int8" or stored.version is None:
+            return None
+        if stored.version.granularity not in ("channel", "tensor"):
             return None
         values = self.values(name)
         scales = np.asarray(self.handle.weights.packed(name).scales, np.float32)
-        if scales.shape != values.shape[:1]:
+        if stored.version.granularity == "tensor" and scales.size == 1:
+            scales = scales.reshape(())
+        elif scales.shape != values.shape[:1]:
             return None
         column = scales.reshape(-1, *[1] * (values.ndim - 1))
         codes = np.rint(values / np.where(column == 0, 1, column))

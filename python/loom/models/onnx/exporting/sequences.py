@@ -67,7 +67,7 @@ def recurrent(scope: Scope, x: str) -> str:
     if layer.kind == "rnn":
         settings["activations"] = [layer.activation.capitalize()] * len(directions)
     if layer.kind == "gru":
-        settings["linear_before_reset"] = 1
+        settings["linear_before_reset"] = int(layer.reset_after)
     op, last = layer.kind.upper(), layer.layers - 1
     for number in range(layer.layers):
         names = [f"l{number}{direction}" for direction in directions]

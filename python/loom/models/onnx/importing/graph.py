@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loom import nn
 from loom.extras import require
+from loom.models.movements import Made
 from loom.models.onnx.importing.folding import Folded, evaluate_nodes
 
 __all__ = ["MOVEMENTS", "Graph", "Made", "Node", "Unsupported", "is_movement"]
@@ -29,14 +29,6 @@ class Unsupported(Exception):  # noqa: N818 - it is caught, and told with all ot
 
     def __init__(self, node: Node, why: str) -> None:
         super().__init__(f'{node.op} "{node.name}": {why}')
-
-
-@dataclass
-class Made:
-    """A layer with its parameters and states by name."""
-
-    layer: nn.Layer
-    tensors: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
 @dataclass(eq=False)

@@ -119,6 +119,8 @@ def shifted(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
 def _with_itself(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     if node.op == "Add":
         return affine(shape, np.float32(2), np.float32(0))
+    if node.op == "Mul":
+        return [Made(nn.Expr("x * x"))]
     raise Unsupported(node, "loom has no layer for it")
 
 
@@ -141,6 +143,21 @@ def _of_sample(graph: Graph, node: Node, name: str, shape: tuple[int, ...]) -> N
     return np.asarray(value[None] if merged else value)
 
 
+FUNCTIONS = {
+    "Abs": "abs(x)",
+    "Cos": "cos(x)",
+    "Erf": "erf(x)",
+    "Exp": "exp(x)",
+    "Log": "log(x)",
+    "Reciprocal": "1 / x",
+    "Sign": "sign(x)",
+    "Sin": "sin(x)",
+    "Softsign": "x / (1 + abs(x))",
+    "Sqrt": "sqrt(x)",
+}
+"""Operators of single elements that are no activations of loom's, as expressions."""
+
+
 @reads(*sorted(ELEMENTWISE - AFFINE - {"Where", "Not", "And", "Cast", "Greater", "Less"}))
 def function(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     """An activation, by what it makes of numbers."""
@@ -148,6 +165,8 @@ def function(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     if any(graph.constants[name].size != 1 for name in node.inputs if name in graph.constants):
         raise Unsupported(node, "its constant is no single number")
     made = activation_of(graph, source, node.outputs[0], shape)
+    if made is None and node.op in FUNCTIONS and node.inputs == [source]:
+        return [Made(nn.Expr(FUNCTIONS[node.op]))]
     if made is None:
         raise Unsupported(node, "no activation of loom computes it")
     return made
@@ -292,7 +311,17 @@ def pooling(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
         )
     ]
     padding: list[Made] = []
-    if before != after or any(short):
+    # The last window begins before the padding ends, or is left out.
+    reached = all(
+        (made - 1) * step < extent + low
+        for made, step, extent, low in zip(out, strides, shape[1:], before, strict=True)
+    )
+    ceil = before == after and any(short) and reached and not (mean and counted and any(before))
+    if any(short) and not reached:
+        raise Unsupported(node, "a window begins behind all that there is")
+    if ceil:
+        counted = False
+    elif before != after or any(short):
         positive = not_negative(graph, graph.data(node)[0])
         if (any(short) and mean) or (not (mean and counted) and not (positive and not mean)):
             raise Unsupported(node, f"pads {before} and {after}, {short} beyond the end, are not read")
@@ -303,6 +332,8 @@ def pooling(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     elif any(2 * rim > size for rim, size in zip(before, kernel, strict=True)):
         raise Unsupported(node, "it pads by more than half of its window")
     settings: dict[str, Any] = {"stride": tuple(strides), "padding": tuple(before)}
+    if ceil:
+        settings["ceil_mode"] = True
     if mean:
         settings["count_include_pad"] = counted
     return [*padding, Made((MEAN if mean else LARGEST)[axes](tuple(kernel), **settings))]

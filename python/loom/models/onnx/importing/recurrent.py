@@ -66,11 +66,6 @@ def _recurrent(graph: Graph, node: Node) -> str | None:
     named = [each.capitalize() for each in activations]
     if named not in kinds or settings.get("clip") or settings.get("input_forget"):
         return "its activations are not those of loom's layer"
-    if op == "GRU" and not settings.get("linear_before_reset"):
-        return (
-            "loom's GRU resets what the product with the state has made (linear_before_reset=1, as PyTorch's "
-            "and Keras' with reset_after=True); train it so"
-        )
     given = [graph.constant(inputs[place]) if inputs[place] else None for place in (1, 2, 3)]
     if (
         given[0] is None
@@ -98,6 +93,8 @@ def _recurrent(graph: Graph, node: Node) -> str | None:
     if end is None:
         return "what is done with its output is not read"
     more: dict[str, Any] = {"activation": named[0].decode().lower()} if op == "RNN" else {}
+    if op == "GRU":
+        more["reset_after"] = bool(settings.get("linear_before_reset"))
     if states is not None:
         more["initial_state"], tensors["state_l0"] = "learned", states
     layer = KINDS[op](

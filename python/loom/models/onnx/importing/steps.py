@@ -5,41 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import permutations
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loom import nn
-from loom.models.onnx.importing.graph import Made
+from loom.models.movements import Made, dense, moved, on_axis, permuted, reshaped
 
-__all__ = ["affine", "dense", "joined", "moved", "nested", "permuted", "reshaped", "tidy"]
-
-LARGEST = 2**22
-"""Elements of a weight that picks elements."""
-
-
-def dense(weight: NDArray[Any], bias: NDArray[Any] | None = None) -> Made:
-    """A Dense layer with a weight (units, features)."""
-    tensors = {"weight": weight} if bias is None else {"weight": weight, "bias": np.reshape(bias, -1)}
-    return Made(nn.Dense(weight.shape[0], bias=bias is not None), tensors)
-
-
-def reshaped(before: Sequence[int], after: Sequence[int]) -> list[Made]:
-    """Another shape, where it is another."""
-    return [] if tuple(before) == tuple(after) else [Made(nn.Reshape(tuple(after) or (1,)))]
-
-
-def permuted(axes: Sequence[int]) -> list[Made]:
-    """Another order of axes, where it is another."""
-    return [] if list(axes) == sorted(axes) else [Made(nn.Permute(tuple(axes)))]
-
-
-def on_axis(rank: int, axis: int, made: Sequence[Made]) -> list[Made]:
-    """Layers of the last axis, on another one."""
-    order = [place for place in range(rank) if place != axis] + [axis]
-    return [*permuted(order), *made, *permuted([order.index(place) for place in range(rank)])]
+__all__ = ["affine", "dense", "joined", "moved", "nested", "on_axis", "permuted", "reshaped", "tidy"]
 
 
 def affine(shape: tuple[int, ...], scale: NDArray[Any], shift: NDArray[Any]) -> list[Made]:
@@ -77,61 +51,6 @@ def _scaled(scale: NDArray[Any], shift: NDArray[Any]) -> Made:
             "running_var": np.full_like(scale, 1 - epsilon),
         },
     )
-
-
-_CROPS: dict[int, Any] = {2: nn.Crop1D, 3: nn.Crop2D, 4: nn.Crop3D}
-
-
-def moved(before: tuple[int, ...], after: tuple[int, ...], places: NDArray[np.int64]) -> list[Made] | None:
-    """Layers that make a sample of elements that stand at these places of another; None without any."""
-    flat = places.reshape(-1)
-    if flat.size == math.prod(before) and np.array_equal(flat, np.arange(flat.size)):
-        return reshaped(before, after)
-    grid = np.arange(math.prod(before)).reshape(before)
-    if flat.size == grid.size and len(before) <= 6:
-        some = np.linspace(0, flat.size - 1, 64).astype(np.int64)
-        for order in permutations(range(len(before))):
-            if np.array_equal(grid.transpose(order).flat[some], flat[some]) and np.array_equal(
-                grid.transpose(order).reshape(-1), flat
-            ):
-                return [*permuted(order), *reshaped([before[axis] for axis in order], after)]
-    for axis, extent in enumerate(before):
-        # Some of one axis: where the other places of it are the same, the first element of each tells which.
-        step = math.prod(before[axis + 1 :])
-        picks = list(dict.fromkeys((flat // step % extent).tolist()))
-        taken = np.take(grid, picks, axis=axis)
-        if not np.array_equal(taken.reshape(-1), flat):
-            continue
-        shape = (*before[:axis], len(picks), *before[axis + 1 :])
-        picked = _picked(before, axis, picks)
-        return picked and [*on_axis(len(before), axis, picked), *reshaped(shape, after)]
-    return _cropped(before, after, grid, flat)
-
-
-def _cropped(
-    before: tuple[int, ...], after: tuple[int, ...], grid: NDArray[Any], flat: NDArray[Any]
-) -> list[Made] | None:
-    """The inside of every channel, where that is what the places are."""
-    if len(before) not in _CROPS or len(after) != len(before) or before[0] != after[0] or not flat.size:
-        return None
-    first = np.unravel_index(int(flat[0]), before)
-    inside = grid[tuple(slice(start, start + extent) for start, extent in zip(first, after, strict=True))]
-    if inside.shape != after or not np.array_equal(inside.reshape(-1), flat):
-        return None
-    rest = [old - int(start) - new for old, start, new in zip(before, first, after, strict=True)]
-    return [Made(_CROPS[len(before)](tuple(int(start) for start in first[1:]), tuple(rest[1:])))]
-
-
-def _picked(before: tuple[int, ...], axis: int, picks: list[int]) -> list[Made] | None:
-    extent, rank = before[axis], len(before)
-    stride = picks[1] - picks[0] if len(picks) > 1 else extent
-    if rank == 2 and picks == list(range(0, extent, stride)):
-        return [Made(nn.MaxPool1D(1, stride=stride))]
-    if len(picks) * extent > LARGEST:
-        return None
-    weight = np.zeros((len(picks), extent), np.float32)
-    weight[np.arange(len(picks)), picks] = 1
-    return [dense(weight)]
 
 
 def nested(rows: dict[str, Sequence[Made]]) -> dict[str, NDArray[Any]]:

@@ -16,7 +16,7 @@ from loom.models.onnx.importing.steps import affine, dense, joined, layers_of, m
 
 __all__ = ["JOINS", "Structure"]
 
-JOINS = {"Add", "Sum", "Sub", "Mean", "Concat"}
+JOINS = {"Add", "Sum", "Sub", "Mean", "Mul", "Concat"}
 DEEPEST = 64
 CHECKED = 2**28
 """Products of two numbers up to which pieces that are no patterns are compared, too."""
@@ -142,15 +142,24 @@ class Structure:
             return self._concat(node, before, shape, depth)
         if node.op not in JOINS or any(name in graph.constants for name in node.inputs):
             raise Unsupported(node, "loom has no layer that does this with values that are not constant")
-        if any(graph.sample(name) != shape for name in graph.data(node)):
+        if any(not self._fits(name, node, shape) for name in graph.data(node)):
             raise Unsupported(node, "what it joins is of different shapes")
         routed = self._filter(node, before, depth) if node.op in ("Add", "Sum") else None
         if routed is not None:
             return [routed]
         branches = [self.row(before, name, depth + 1) for name in node.inputs]
+        if node.op == "Mul":
+            return [joined(branches, "multiply")]
         if node.op == "Sub":
             branches[1] = [*branches[1], *affine(shape, np.float32(-1), np.float32(0))]
         return [joined(branches, "average" if node.op == "Mean" else "add")]
+
+    def _fits(self, name: str, node: Node, shape: tuple[int, ...]) -> bool:
+        """Whether a value has the shape of what is joined; factors may have extents of 1."""
+        sample = self.graph.sample(name)
+        if sample is None or node.op != "Mul" or len(sample) != len(shape):
+            return sample == shape
+        return all(own in (1, whole) for own, whole in zip(sample, shape, strict=True))
 
     def _filter(self, node: Node, before: str, depth: int) -> Made | None:
         """Returns branches that are weighed by a softmax of the same input; None where that is not it."""

@@ -8,7 +8,7 @@ use crate::program::{Builder, Value};
 impl Stack {
     /// Whether the cells have a state that is more than their output.
     pub fn has_cells(&self) -> bool {
-        matches!(self.cell, Cell::Lstm | Cell::Gru)
+        self.cell == Cell::Lstm || self.cell.is_gru()
     }
 
     /// The cells' states after each step, (time, directions x units), from the lowering of one layer of the
@@ -30,7 +30,7 @@ impl Stack {
             }
             _ => self.hidden_states(b, kept[direction], layer.output, (direction, time)),
         };
-        if self.cell == Cell::Gru && b.shape(layer.output).rank() == 2 {
+        if self.cell.is_gru() && b.shape(layer.output).rank() == 2 {
             return Some(layer.output);
         }
         let parts: Vec<Value> = (0..self.directions).map(|direction| of_direction(b, direction)).collect();

@@ -40,8 +40,8 @@ forms! {
 macro_rules! recurrent {
     (
         $(#[$doc:meta])*
-        $name:ident, $kind:literal, cell: $cell:expr,
-        { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }
+        $name:ident, $kind:literal, cell: $cell:expr, also: $also:expr,
+        { $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr $(; $unwritten:ident)?,)* }
     ) => {
         settings! {
             $(#[$doc])*
@@ -50,7 +50,7 @@ macro_rules! recurrent {
                 /// Numbers of the hidden state, in each direction.
                 units: usize [least 1],
             } optional {
-                $($(#[$field_doc])* $field: $type = Default::default(),)*
+                $($(#[$field_doc])* $field: $type = $default $(; $unwritten)?,)*
                 /// Layers on top of each other, each over all steps of the one below.
                 layers: usize [least 1, most extents::MOST_PARTS] = 1; unwritten,
                 /// Whether a second loop reads the sequence from its end; its states stand after the first's.
@@ -196,7 +196,8 @@ macro_rules! recurrent {
                     ..layer(5).layers(2)
                 };
                 let last = layer(17).return_sequences();
-                vec![
+                let also: fn() -> Vec<Sample> = $also;
+                let mut samples = vec![
                     Sample::new(layer(2), [131, 1]),
                     Sample::new(layer(1), [1, 1]),
                     Sample::new(learned.layers(2), [4, 3]),
@@ -207,7 +208,9 @@ macro_rules! recurrent {
                     Sample::new(last, [33, 3]),
                     Sample::new(layer(3).bidirectional().return_sequences(), [4, 2]).masked(),
                     Sample::new(layer(3).layers(2), [5, 2]).masked(),
-                ]
+                ];
+                samples.extend(also());
+                samples
             }
         }
     };
@@ -226,9 +229,10 @@ recurrent!(
         Nonlinearity::Tanh => Cell::Tanh,
         Nonlinearity::Relu => Cell::Relu,
     },
+    also: Vec::new,
     {
         /// Applied to the pre-activation.
-        activation: Nonlinearity,
+        activation: Nonlinearity = Nonlinearity::Tanh,
     }
 );
 
@@ -243,7 +247,7 @@ recurrent!(
     /// second layer. The forget gate's part of `bias_ih` starts at 1.
     ///
     /// At padded steps of a masked sequence the state stays as it is, and the output is zero.
-    Lstm, "lstm", cell: |_| Cell::Lstm, {}
+    Lstm, "lstm", cell: |_| Cell::Lstm, also: Vec::new, {}
 );
 
 recurrent!(
@@ -251,9 +255,31 @@ recurrent!(
     /// directions.
     ///
     /// With x and h for the input's and the state's share of each gate: `r, z = sigmoid(x + h)`,
-    /// `n = tanh(x_n + r h_n)`, `h = (1 - z) n + z h`. Parameters have PyTorch's names and, outside, its
-    /// layouts, gates in its order r, z, n, as [`Lstm`]'s with 3 units for 4.
+    /// `n = tanh(x_n + r h_n)`, `h = (1 - z) n + z h`; where it does not reset after the product,
+    /// `n = tanh(x_n + (r h) W_n^T + b_n)`. Parameters have PyTorch's names and, outside, its layouts, gates in
+    /// its order r, z, n, as [`Lstm`]'s with 3 units for 4.
     ///
     /// At padded steps of a masked sequence the state stays as it is, and the output is zero.
-    Gru, "gru", cell: |_| Cell::Gru, {}
+    Gru, "gru", cell: |layer| if layer.reset_after { Cell::Gru } else { Cell::ResetFirstGru },
+    also: || {
+        let first = |units| Gru { reset_after: false, ..Gru::new(units) };
+        let learned = Gru { initial_state: InitialState::Learned, ..first(3).bidirectional() };
+        let both = Gru { bias: false, ..first(2).bidirectional().return_sequences() };
+        let stateful = Gru { stateful: true, ..first(4).layers(2).return_sequences() };
+        let context = Gru { initial_state: InitialState::Context, ..first(3) };
+        vec![
+            Sample::new(first(2), [40, 1]),
+            Sample::new(learned.layers(2), [4, 3]),
+            Sample::new(both, [5, 2]),
+            Sample::new(stateful, [3, 2]),
+            Sample::new(context, [3, 2]).context([3]),
+            Sample::new(first(17).return_sequences(), [9, 3]),
+            Sample::new(first(3).bidirectional().return_sequences(), [4, 2]).masked(),
+        ]
+    },
+    {
+        /// Whether the reset gate takes the state's share of the candidate, made already, or the state before it
+        /// is multiplied (Cho et al. 2014).
+        reset_after: bool = true; unwritten,
+    }
 );

@@ -3,7 +3,7 @@
 use super::{CarriedSpec, Cell, Context, Error, Forward, Initializer, ParameterSpec, Result, Shape, Want};
 use crate::layers::projection::Projection;
 use crate::layers::shape_error;
-use crate::ops::{self, BiasGradient, Direction, Dropout, Recurrent, Slice};
+use crate::ops::{self, BiasGradient, Combination, Direction, Dropout, Recurrent, Slice, Term};
 use crate::program::{Builder, CellValues, Value};
 use crate::weights::Layout;
 use serde::{Deserialize, Serialize};
@@ -349,6 +349,13 @@ impl Stack {
         Ok(made)
     }
 
+    /// `r h` of every step (time, units), of what a GRU that resets first has kept.
+    fn reset_states(&self, b: &mut Builder, saved: Value, time: usize) -> Value {
+        let (total, length) = (self.cell.saved() * self.units, self.units);
+        let slice = Slice { outer: time, total, start: total - length, length, guarded: false };
+        b.apply(slice, &[saved], "reset", Shape::from([time, length]))
+    }
+
     /// The gradients of a layer's input and of the context.
     fn layer_backward(
         &self,
@@ -382,7 +389,7 @@ impl Stack {
 
         let mut reads = vec![gradient];
         reads.extend(self.each(b, cx, "weight_hh", layer)?);
-        if self.cell == Cell::Gru {
+        if self.cell.is_gru() {
             reads.extend_from_slice(before);
         }
         reads.extend_from_slice(saved);
@@ -416,7 +423,15 @@ impl Stack {
             let of_x = self.share("ih", width, layer, direction);
             if want.parameters {
                 of_x.contribute(b, cx, input, of_input)?;
-                self.share("hh", units, layer, direction).contribute(b, cx, before[direction], of_state)?;
+                let of_h = self.share("hh", units, layer, direction);
+                match self.cell {
+                    Cell::ResetFirstGru => {
+                        let reset = self.reset_states(b, saved[direction], time);
+                        let shares = ResetShares { input: of_input, state: of_state };
+                        shares.contribute(b, cx, &of_h, before[direction], reset)?;
+                    }
+                    _ => of_h.contribute(b, cx, before[direction], of_state)?,
+                }
             }
             if want.inputs {
                 to_input.push(of_x.input_gradient(b, cx, input, of_input)?);
@@ -427,5 +442,37 @@ impl Stack {
             cx.contribute(b, &name("state", layer, 0), op, &[gradient])?;
         }
         Ok((b.sum(&to_input), to_state.filter(|_| to_context)))
+    }
+}
+
+/// The gradients of both shares of the pre-activations of a GRU that resets first. Its candidate's sum is of what
+/// was reset, and not in the state's.
+struct ResetShares {
+    input: Value,
+    state: Value,
+}
+
+impl ResetShares {
+    /// Pushes the gradients of the hidden-to-hidden weight and its bias.
+    fn contribute(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        of_h: &Projection,
+        before: Value,
+        reset: Value,
+    ) -> Result<()> {
+        let weight = Projection { bias: None, ..of_h.clone() };
+        // What both have is equal, so that nothing is left of it.
+        let rest = Combination::new([Term::fixed(1.0), Term::fixed(-1.0)]);
+        let shape = b.shape(self.input).clone();
+        let candidate = b.apply(rest, &[self.input, self.state], "candidate gradient", shape.clone());
+        if let Some(bias) = &of_h.bias {
+            let gates = of_h.outputs;
+            let op = BiasGradient { outer: shape.len() / gates, channels: gates, inner: 1 };
+            cx.contribute(b, bias, op, &[self.input])?;
+        }
+        weight.contribute(b, cx, before, self.state)?;
+        weight.contribute(b, cx, reset, candidate)
     }
 }

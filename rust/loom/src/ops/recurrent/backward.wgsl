@@ -25,6 +25,7 @@ fn main(index: u32, thread: u32) {
         let time = select(step, TIME - 1u - step, BACKWARD);
         let earlier = select(time - 1u, time + 1u, BACKWARD);
         let real = is_real(first, time);
+        #{CANDIDATE}
         for (var unit = thread; unit < UNITS; unit += THREADS) {
             let dh = hold[hidden + unit];
             #{STEP}

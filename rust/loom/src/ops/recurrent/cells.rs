@@ -12,8 +12,10 @@ pub(super) struct Row<'a, T> {
     pub sums: &'a [T],
     /// The hidden state, replaced by the next.
     pub hidden: &'a mut [T],
-    /// An LSTM's cell state, replaced by the next.
+    /// An LSTM's cell state, replaced by the next; of a GRU that resets first, z.
     pub cell_state: &'a mut [T],
+    /// Of a GRU that resets first, `r h`.
+    pub reset: &'a mut [T],
     /// What the gradient needs (saved, units); empty where it is not kept.
     pub saved: &'a mut [T],
 }
@@ -37,8 +39,48 @@ impl<'a, T: Real, I: Iterator<Item = Row<'a, T>>> Kernel<T> for Forward<'a, T, I
                 Cell::Relu => simple::<V>(row, |z| V::splat(T::ZERO).max(z)),
                 Cell::Lstm => lstm::<V>(row),
                 Cell::Gru => gru::<V>(row),
+                Cell::ResetFirstGru => candidate::<V>(row),
             }
         }
+    }
+}
+
+/// The first half of a step of a GRU that resets first: from the sums of r and z to `r h`.
+pub(super) struct Reset<'a, T: 'a, I: Iterator<Item = Row<'a, T>>> {
+    pub rows: I,
+}
+
+impl<'a, T: Real, I: Iterator<Item = Row<'a, T>>> Kernel<T> for Reset<'a, T, I> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        for row in self.rows {
+            let units = row.hidden.len();
+            for part in vectors(units) {
+                let r = gate::<V>(row.sums, units, 0, part).sigmoid();
+                let z = gate::<V>(row.sums, units, 1, part).sigmoid();
+                let q = r * gate::<V>(row.hidden, units, 0, part);
+                keep(z, row.cell_state, units, 0, part);
+                keep(q, row.reset, units, 0, part);
+                for (number, value) in [(0, r), (1, z), (3, q)] {
+                    keep(value, row.saved, units, number, part);
+                }
+            }
+        }
+    }
+}
+
+/// The second half: from the sum of the candidate to the next state.
+#[inline(always)]
+fn candidate<V: Vector>(row: Row<'_, V::Element>) {
+    let units = row.hidden.len();
+    for part in vectors(units) {
+        let n = gate::<V>(row.sums, units, 2, part).tanh();
+        let z = gate::<V>(row.cell_state, units, 0, part);
+        let h = gate::<V>(row.hidden, units, 0, part);
+        keep(z.mul_add(h - n, n), row.hidden, units, 0, part);
+        keep(n, row.saved, units, 2, part);
     }
 }
 
@@ -120,7 +162,8 @@ pub(super) struct RowGradient<'a, T> {
     /// The gradient of h after the step; replaced by the part of that before the step which does not
     /// pass through the product.
     pub hidden: &'a mut [T],
-    /// The gradient of an LSTM's c after the step, replaced by that before it.
+    /// The gradient of an LSTM's c after the step, replaced by that before it; of a GRU that resets first,
+    /// the gradient of `r h`.
     pub cell_state: &'a mut [T],
     /// The gradient of the input's share (gates, units).
     pub input: &'a mut [T],
@@ -149,8 +192,52 @@ impl<'a, T: Real, I: Iterator<Item = RowGradient<'a, T>>> Kernel<T> for Backward
                 Cell::Relu => simple_gradient::<V>(row, |h, dh| V::select(h.gt(zero), dh, zero)),
                 Cell::Lstm => lstm_gradient::<V>(row),
                 Cell::Gru => gru_gradient::<V>(row),
+                Cell::ResetFirstGru => reset_first_gradient::<V>(row),
             }
         }
+    }
+}
+
+/// The first half of a step backward of a GRU that resets first: the gradient of the candidate's sum, to which
+/// that of `r h` is made, from zero.
+pub(super) struct CandidateGradient<'a, T: 'a, I: Iterator<Item = RowGradient<'a, T>>> {
+    pub rows: I,
+}
+
+impl<'a, T: Real, I: Iterator<Item = RowGradient<'a, T>>> Kernel<T> for CandidateGradient<'a, T, I> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        let one = V::splat(T::ONE);
+        for mut row in self.rows {
+            let units = row.hidden.len();
+            for part in vectors(units) {
+                let (z, n) = (gate::<V>(row.saved, units, 1, part), gate::<V>(row.saved, units, 2, part));
+                let dn = gate::<V>(row.hidden, units, 0, part) * (one - z) * (-n).mul_add(n, one);
+                both(dn, &mut row, units, 2, part);
+                keep(V::splat(T::ZERO), row.cell_state, units, 0, part);
+            }
+        }
+    }
+}
+
+/// The second half, of the gates.
+#[inline(always)]
+fn reset_first_gradient<V: Vector>(mut row: RowGradient<'_, V::Element>) {
+    let units = row.hidden.len();
+    let one = V::splat(V::Element::ONE);
+    for part in vectors(units) {
+        let saved = |number| gate::<V>(row.saved, units, number, part);
+        let (r, z, n) = (saved(0), saved(1), saved(2));
+        let dh = gate::<V>(row.hidden, units, 0, part);
+        keep(dh, row.state, units, 0, part);
+        let h = before::<V>(&row, units, part);
+        let dq = gate::<V>(row.cell_state, units, 0, part);
+        both(dq * h * (r * (one - r)), &mut row, units, 0, part);
+        both(dh * (h - n) * (z * (one - z)), &mut row, units, 1, part);
+        keep(V::splat(V::Element::ZERO), row.sums, units, 2, part);
+        keep(dq.mul_add(r, dh * z), row.hidden, units, 0, part);
     }
 }
 

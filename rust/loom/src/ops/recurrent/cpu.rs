@@ -1,6 +1,6 @@
 //! The loop on the CPU: rows of the batch that share a task go through every step together.
 
-use super::cells::{Backward, Forward, Row, RowGradient};
+use super::cells::{Backward, CandidateGradient, Forward, Reset, Row, RowGradient};
 use super::weights::Weight;
 use super::{Cell, InitialState, Recurrent};
 use crate::ops::element_loops::map2;
@@ -197,7 +197,7 @@ impl Recurrent {
         let each = |present: bool, numbers: &mut Numbers| -> [&[T]; 2] {
             std::array::from_fn(|d| if present && d < directions { args.read(numbers.next()) } else { &[] })
         };
-        let before = each(self.cell == Cell::Gru, &mut number);
+        let before = each(self.cell.is_gru(), &mut number);
         let saved = each(true, &mut number);
         let reads_initial = self.cell == Cell::Lstm && self.initial != InitialState::Zeros;
         let initial = if reads_initial { args.read::<T>(number.next()) } else { &[] };
@@ -301,12 +301,14 @@ impl<T: Real> Part<'_, T> {
         let Self { op, cpu, count, .. } = *self;
         let (cell, units, time, isa) = (op.cell, op.units, op.time, cpu.isa());
         let (gates, saved_len) = (cell.gates() * units, cell.saved() * units);
-        // A GRU's candidate takes the input's share after the reset gate.
+        // The candidate of this GRU takes the input's share after the reset gate.
         let summed = if cell == Cell::Gru { 2 * units } else { gates };
         let (sums_stride, stride) = (stride(gates), stride(units));
-        let held = elements::<T>(held, count * (sums_stride + 2 * stride));
+        let resets_first = cell == Cell::ResetFirstGru;
+        let held = elements::<T>(held, count * (sums_stride + 3 * stride));
         let (sums, states) = held.split_at_mut(count * sums_stride);
-        let (hidden, cell_state) = states.split_at_mut(count * stride);
+        let (hidden, states) = states.split_at_mut(count * stride);
+        let (cell_state, reset) = states.split_at_mut(count * stride);
         for row in 0..count {
             for (number, to) in [&mut *hidden, &mut *cell_state].into_iter().enumerate().take(cell.states()) {
                 let to = &mut to[row * stride..][..units];
@@ -331,27 +333,55 @@ impl<T: Real> Part<'_, T> {
                         .copy_from_slice(&hidden[row * stride..][..units]);
                 }
             }
-            if step > 0 || !self.initial.is_empty() {
+            let moved = step > 0 || !self.initial.is_empty();
+            // The real rows of the step.
+            macro_rules! rows {
+                () => {{
+                    let mut kept = saved.chunks_exact_mut(time * saved_len);
+                    let states = hidden.chunks_exact_mut(stride).zip(cell_state.chunks_exact_mut(stride));
+                    let states = states.zip(reset.chunks_exact_mut(stride));
+                    let rows = sums.chunks_exact(sums_stride).zip(states).enumerate();
+                    rows.filter_map(move |(row, (sums, ((hidden, cell_state), reset)))| {
+                        let saved = part_of(&mut kept, t * saved_len, saved_len);
+                        let cell_state = &mut cell_state[..units];
+                        if !self.is_real(row, t) {
+                            saved.fill(T::ZERO);
+                            // The step after this one needs to know what c was before it.
+                            if cell == Cell::Lstm && !saved.is_empty() {
+                                saved[4 * units..].copy_from_slice(cell_state);
+                            }
+                            return None;
+                        }
+                        let input = &input[(row * time + t) * gates..][..gates];
+                        let (sums, hidden) = (&sums[..gates], &mut hidden[..units]);
+                        Some(Row { input, sums, hidden, cell_state, reset: &mut reset[..units], saved })
+                    })
+                }};
+            }
+            if resets_first {
+                let (shape, candidate) = ((count, units), 2 * units);
+                if moved {
+                    let (from, to) = ((&*hidden, stride), (&mut *sums, sums_stride));
+                    self.weight.multiply_part(cpu, shape, (0..units, 0..candidate), from, to);
+                }
+                T::dispatch(isa, Reset { rows: rows!() });
+                if op.is_quantized(self.direction) {
+                    // Products of codes are of all columns.
+                    for (row, sums) in sums.chunks_exact_mut(sums_stride).enumerate() {
+                        let input = &input[(row * time + t) * gates..][candidate..gates];
+                        let bias = if bias.is_empty() { bias } else { &bias[candidate..] };
+                        T::dispatch(isa, Fill { input, bias, sums: &mut sums[candidate..gates] });
+                    }
+                }
+                if moved {
+                    let (from, to) = ((&*reset, stride), (&mut *sums, sums_stride));
+                    self.weight.multiply_part(cpu, shape, (0..units, candidate..gates), from, to);
+                }
+            } else if moved {
                 let (from, to) = ((&*hidden, stride), (&mut *sums, sums_stride));
                 self.weight.multiply(cpu, (count, units), from, to);
             }
-            let mut kept = saved.chunks_exact_mut(time * saved_len);
-            let states = hidden.chunks_exact_mut(stride).zip(cell_state.chunks_exact_mut(stride));
-            let rows = sums.chunks_exact(sums_stride).zip(states).enumerate();
-            let rows = rows.filter_map(|(row, (sums, (hidden, cell_state)))| {
-                let saved = part_of(&mut kept, t * saved_len, saved_len);
-                let cell_state = &mut cell_state[..units];
-                if !self.is_real(row, t) {
-                    saved.fill(T::ZERO);
-                    // The step after this one needs to know what c was before it.
-                    if cell == Cell::Lstm && !saved.is_empty() {
-                        saved[4 * units..].copy_from_slice(cell_state);
-                    }
-                    return None;
-                }
-                let input = &input[(row * time + t) * gates..][..gates];
-                Some(Row { input, sums: &sums[..gates], hidden: &mut hidden[..units], cell_state, saved })
-            });
+            let rows = rows!();
             T::dispatch(isa, Forward { cell, rows });
             if op.sequences || step + 1 == time {
                 for row in 0..count {
@@ -385,6 +415,7 @@ impl<T: Real> Part<'_, T> {
         let (sums, states) = held.split_at_mut(count * sums_stride);
         states.fill(T::ZERO);
         let (hidden, cell_state) = states.split_at_mut(count * stride);
+        let resets_first = cell == Cell::ResetFirstGru;
         let reaches = |row: usize, step: usize| match op.sequences {
             true => self.is_real(row, op.time_of(self.direction, step)),
             false => step + 1 == time,
@@ -396,32 +427,45 @@ impl<T: Real> Part<'_, T> {
                     hidden[row * stride..][..units].copy_from_slice(&dy[self.output(row, t)]);
                 }
             }
-            let states = hidden.chunks_exact_mut(stride).zip(cell_state.chunks_exact_mut(stride));
-            let results = input.chunks_exact_mut(time * gates).zip(sums.chunks_exact_mut(sums_stride));
-            let mut cells = cells.chunks_exact_mut(op.steps_len());
             let place = (t * op.directions + self.direction) * units;
-            let rows = results.zip(states).enumerate().filter_map(|(row, (results, states))| {
-                let (input, sums) = (&mut results.0[t * gates..][..gates], &mut results.1[..gates]);
-                let state = part_of(&mut cells, place, units);
-                if !self.is_real(row, t) {
-                    input.fill(T::ZERO);
-                    sums.fill(T::ZERO);
-                    state.fill(T::ZERO);
-                    return None;
-                }
-                let before = match cell {
-                    Cell::Gru => row_of(before, row * time + t, units),
-                    Cell::Lstm if step == 0 => self.initial(row, 1),
-                    Cell::Lstm => {
-                        let last = op.time_of(self.direction, step - 1);
-                        &row_of(saved, row * time + last, saved_len)[4 * units..]
-                    }
-                    Cell::Tanh | Cell::Relu => &[],
-                };
-                let saved = row_of(saved, row * time + t, saved_len);
-                let (hidden, cell_state) = (&mut states.0[..units], &mut states.1[..units]);
-                Some(RowGradient { saved, before, hidden, cell_state, input, sums, state })
-            });
+            // The real rows of the step.
+            macro_rules! rows {
+                () => {{
+                    let states = hidden.chunks_exact_mut(stride).zip(cell_state.chunks_exact_mut(stride));
+                    let results =
+                        input.chunks_exact_mut(time * gates).zip(sums.chunks_exact_mut(sums_stride));
+                    let mut cells = cells.chunks_exact_mut(op.steps_len());
+                    results.zip(states).enumerate().filter_map(move |(row, (results, states))| {
+                        let (input, sums) = (&mut results.0[t * gates..][..gates], &mut results.1[..gates]);
+                        let state = part_of(&mut cells, place, units);
+                        if !self.is_real(row, t) {
+                            input.fill(T::ZERO);
+                            sums.fill(T::ZERO);
+                            state.fill(T::ZERO);
+                            return None;
+                        }
+                        let before = match cell {
+                            Cell::Gru | Cell::ResetFirstGru => row_of(before, row * time + t, units),
+                            Cell::Lstm if step == 0 => self.initial(row, 1),
+                            Cell::Lstm => {
+                                let last = op.time_of(self.direction, step - 1);
+                                &row_of(saved, row * time + last, saved_len)[4 * units..]
+                            }
+                            Cell::Tanh | Cell::Relu => &[],
+                        };
+                        let saved = row_of(saved, row * time + t, saved_len);
+                        let (hidden, cell_state) = (&mut states.0[..units], &mut states.1[..units]);
+                        Some(RowGradient { saved, before, hidden, cell_state, input, sums, state })
+                    })
+                }};
+            }
+            let (first, candidate) = (0..2 * units, 2 * units..gates);
+            if resets_first {
+                T::dispatch(isa, CandidateGradient { rows: rows!() });
+                let (from, to) = ((&*sums, sums_stride), (&mut *cell_state, stride));
+                self.weight.multiply_part(cpu, (count, gates), (candidate, 0..units), from, to);
+            }
+            let rows = rows!();
             T::dispatch(isa, Backward { cell, rows });
             for (row, shared) in shared.chunks_exact_mut(time * gates).enumerate() {
                 shared[t * gates..][..gates].copy_from_slice(&sums[row * sums_stride..][..gates]);
@@ -436,7 +480,11 @@ impl<T: Real> Part<'_, T> {
                     T::dispatch(isa, Add { x: dy, to: &mut hidden[row * stride..][..units] });
                 }
             }
-            self.weight.multiply(cpu, (count, gates), (&*sums, sums_stride), (&mut *hidden, stride));
+            let (from, to) = ((&*sums, sums_stride), (&mut *hidden, stride));
+            match resets_first {
+                true => self.weight.multiply_part(cpu, (count, gates), (first, 0..units), from, to),
+                false => self.weight.multiply(cpu, (count, gates), from, to),
+            }
         }
         let (row_len, offset) = op.initial_extents();
         for (row, state) in state.chunks_exact_mut(row_len).enumerate() {

@@ -12,7 +12,7 @@ fn main(index: u32, thread: u32) {
     if first >= constants.rows {
         return;
     }
-    // h before the step and after it, which change places, then an LSTM's c.
+    // h before the step and after it, which change places, then an LSTM's c, or what a GRU has reset.
     let held = index * HELD;
     let cells = held + 2u * UNITS;
     for (var unit = thread; unit < UNITS; unit += THREADS) {
@@ -28,6 +28,7 @@ fn main(index: u32, thread: u32) {
         let time = select(step, TIME - 1u - step, BACKWARD);
         let real = is_real(first, time);
         #{QUANTIZE}
+        #{RESET}
         for (var unit = thread; unit < UNITS; unit += THREADS) {
             let old = hold[before + unit];
             #{STEP}

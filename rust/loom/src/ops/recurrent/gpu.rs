@@ -9,6 +9,7 @@ use crate::ops::Direction;
 use crate::shader::product::Storage;
 use crate::shader::{GpuOperation, Operand, Recorder, Shader, THREADS, add_line};
 use crate::{Error, Result};
+use std::ops::Range;
 
 /// The rounds that all loops of a kernel may have together on a software adapter, which ends them then.
 const MOST_ROUNDS: usize = 60_000;
@@ -123,16 +124,25 @@ impl Recurrent {
             Some(quantized) => quantized.codes.clone(),
             None => self.plain_weight(recorder, operands.weight.clone())?,
         };
-        self.check_rounds(recorder, units * (1 + usize::from(quantized.is_some())))?;
-        let states = (2 + usize::from(cell == Cell::Lstm)) * units;
-        let held = states + if quantized.is_some() { units } else { 0 };
+        let products = if cell == Cell::ResetFirstGru { 2 } else { 1 };
+        self.check_rounds(recorder, products * units * (1 + usize::from(quantized.is_some())))?;
+        let states = (2 + usize::from(cell == Cell::Lstm || cell == Cell::ResetFirstGru)) * units;
+        let held = states + if quantized.is_some() { products * units } else { 0 };
         let (rows, fits) = self.sharing(recorder, held);
 
-        let quantize = quantized
-            .as_ref()
-            .map_or(String::new(), |_| super::gpu_quantized::quantize(states, barrier(fits)));
+        let quantize = |source: &str, at: usize| match &quantized {
+            Some(_) => super::gpu_quantized::quantize(source, at, barrier(fits)),
+            None => String::new(),
+        };
+        let reset = match cell {
+            Cell::ResetFirstGru => {
+                self.forward_reset(quantized.as_ref(), barrier(fits)) + &quantize("reset", states + units)
+            }
+            _ => String::new(),
+        };
         let shader = Shader::new(self.to_string(), include_str!("forward.wgsl"))
-            .section("QUANTIZE", quantize)
+            .section("QUANTIZE", quantize("before", states))
+            .section("RESET", reset)
             .section("STEP", self.forward_step(quantized.as_ref()));
         let mut kernel = RowKernel::new(shader, rows, recorder.rows())
             .load("input", operands.input.clone(), self.time * gates)
@@ -144,24 +154,75 @@ impl Recurrent {
         self.run(recorder, kernel, direction, held)
     }
 
-    /// WGSL of one unit's step: from `old` to `h`, with what is kept.
-    fn forward_step(&self, quantized: Option<&Quantized>) -> String {
+    /// WGSL that adds to the sums of some gates the products with what is held from `source` on.
+    fn products(&self, source: &str, some: Range<usize>, quantized: Option<&Quantized>) -> String {
         let (gates, units) = (self.cell.gates(), self.units);
-        let mut text = self.cell_start();
-        let out = &mut text;
+        if let Some(quantized) = quantized {
+            return quantized.sums(source, some, gates, units);
+        }
         let term = |k: &str| {
-            let mut term = format!("    {{\n    let other = hold[before + {k}];\n");
-            for gate in 0..gates {
+            let mut term = format!("    {{\n    let other = hold[{source} + {k}];\n");
+            for gate in some.clone() {
                 let at = format!("({k}) * {}u + {}u + unit", gates * units, gate * units);
                 add_line!(term, "    z{gate} = fma(other, Lanes(weight[{at}]), z{gate});");
             }
             term + "    }"
         };
-        match quantized {
-            Some(quantized) => add_line!(out, "{}", quantized.sums(gates, units)),
-            None => add_line!(out, "{}", sum_over("UNITS", UNROLLED, term)),
-        }
-        text + &self.cell_forward("hold[cells + unit]")
+        format!("{{\n{}\n}}", sum_over("UNITS", UNROLLED, term))
+    }
+
+    /// WGSL of the first half of a step of a GRU that resets first, of all units.
+    fn forward_reset(&self, quantized: Option<&Quantized>, barrier: &str) -> String {
+        format!(
+            "let reset = held + 2u * UNITS;
+        for (var unit = thread; unit < UNITS; unit += THREADS) {{
+            let old = hold[before + unit];
+            {}
+            {}
+            {}
+            hold[reset + unit] = q;
+        }}
+        {barrier}
+        ",
+            self.cell_start(0..1),
+            self.products("before", 0..1, quantized),
+            self.cell_reset(),
+        )
+    }
+
+    /// WGSL of one unit's step: from `old` to `h`, with what is kept.
+    fn forward_step(&self, quantized: Option<&Quantized>) -> String {
+        let gates = self.cell.gates();
+        let (start, products) = match self.cell {
+            Cell::ResetFirstGru => (
+                self.cell_start(1..gates),
+                self.products("before", 1..2, quantized) + "\n" + &self.products("reset", 2..3, quantized),
+            ),
+            _ => (self.cell_start(0..gates), self.products("before", 0..gates, quantized)),
+        };
+        format!("{start}{products}\n{}", self.cell_forward("hold[cells + unit]"))
+    }
+
+    /// WGSL of the first half of a step backward of a GRU that resets first, of all units.
+    fn backward_candidate(&self, barrier: &str) -> String {
+        format!(
+            "for (var unit = thread; unit < UNITS; unit += THREADS) {{
+            let dh = hold[hidden + unit];
+            {}
+            hold[shares + 2u * UNITS + unit] = select(Lanes(), dn, real);
+        }}
+        {barrier}",
+            self.cell_candidate()
+        )
+    }
+
+    /// WGSL of `dq`, the gradient of what a GRU has reset first.
+    fn reset_gradient(&self) -> String {
+        let term = |k: &str| {
+            let at = format!("2u * UNITS + {k}");
+            format!("    dq = fma(hold[shares + {at}], Lanes(weight[({at}) * UNITS + unit]), dq);")
+        };
+        format!("var dq = Lanes();\n{{\n{}\n}}\n", sum_over("UNITS", UNROLLED, term))
     }
 
     fn record_backward(&self, recorder: &mut Recorder<'_>, direction: usize) -> Result<()> {
@@ -171,18 +232,25 @@ impl Recurrent {
             return self.record_backward_steps(recorder, operands, direction);
         }
         let weight = self.plain_weight(recorder, operands.weight.clone())?;
-        self.check_rounds(recorder, cell.gates() * units)?;
+        let resets_first = cell == Cell::ResetFirstGru;
+        self.check_rounds(recorder, (cell.gates() + usize::from(resets_first)) * units)?;
         let held = (cell.gates() + cell.states()) * units;
-        let (rows, _) = self.sharing(recorder, held);
+        let (rows, fits) = self.sharing(recorder, held);
 
         let term =
             |k: &str| format!("    sum = fma(hold[shares + {k}], Lanes(weight[({k}) * UNITS + unit]), sum);");
         let share = |gate: usize| format!("hold[shares + {gate}u * UNITS + unit]");
+        let step = self.cell_backward("hold[cells + unit]", share);
+        let (candidate, step, summed) = match resets_first {
+            false => (String::new(), step, "GATES * UNITS"),
+            true => (self.backward_candidate(barrier(fits)), self.reset_gradient() + &step, "2u * UNITS"),
+        };
         let shader = Shader::new(self.to_string(), include_str!("backward.wgsl"))
             .append(include_str!("output_gradient.wgsl"))
             .constant("GATES", cell.gates())
-            .section("SUM", sum_over("GATES * UNITS", UNROLLED, term))
-            .section("STEP", self.cell_backward("hold[cells + unit]", share));
+            .section("CANDIDATE", candidate)
+            .section("SUM", sum_over(summed, UNROLLED, term))
+            .section("STEP", step);
         let kernel =
             RowKernel::new(shader, rows, recorder.rows()).with(|shader| shader.read("weight", "f32", weight));
         self.run(recorder, operands.declare(self, kernel, direction), direction, held)

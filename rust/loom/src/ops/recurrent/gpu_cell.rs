@@ -2,6 +2,7 @@
 
 use super::{Cell, Recurrent};
 use crate::shader::add_line;
+use std::ops::Range;
 
 /// What a unit's step forward keeps for the gradient, in order, by the names that [`Recurrent::cell_forward`] gives.
 fn kept(cell: Cell) -> &'static [&'static str] {
@@ -9,17 +10,18 @@ fn kept(cell: Cell) -> &'static [&'static str] {
         Cell::Tanh | Cell::Relu => &["h"],
         Cell::Lstm => &["i", "f", "g", "o", "c"],
         Cell::Gru => &["r", "z", "n", "z2"],
+        Cell::ResetFirstGru => &["r", "z", "n", "q"],
     }
 }
 
 impl Recurrent {
-    /// Declares `z0`, `z1`, ...: each gate's sum before the state's share, which the products are added to; for a
-    /// GRU also `x`, the input's share that its candidate takes after the reset gate.
-    pub(super) fn cell_start(&self) -> String {
+    /// Declares `z0`, `z1`, ... of these gates: the sum before the state's share, which the products are added to;
+    /// for a GRU also `x`, the input's share that its candidate takes after the reset gate.
+    pub(super) fn cell_start(&self, gates: Range<usize>) -> String {
         let mut text = String::new();
         let out = &mut text;
         let (cell, units) = (self.cell, self.units);
-        for gate in 0..cell.gates() {
+        for gate in gates {
             let column = gate * units;
             let input = format!("load_input(first, time * {}u + {column}u + unit)", cell.gates() * units);
             let bias = format!("Lanes(bias[{column}u + unit])");
@@ -62,20 +64,47 @@ impl Recurrent {
                 add_line!(out, "let n = tanh_of(fma(r, z2, x));");
                 add_line!(out, "let h = fma(z, old - n, n);");
             }
-        }
-        if self.keeps {
-            let kept = kept(self.cell);
-            for (number, name) in kept.iter().enumerate() {
-                let at = format!("(time * {}u + {number}u) * UNITS + unit", kept.len());
-                // Of a padded step only c counts, which is what it was.
-                let value = if *name == "c" { "c".into() } else { format!("select(Lanes(), {name}, real)") };
-                add_line!(out, "store_saved(first, {at}, {value});");
+            Cell::ResetFirstGru => {
+                add_line!(out, "let z = sigmoid_of(z1);");
+                add_line!(out, "let n = tanh_of(z2);");
+                add_line!(out, "let h = fma(z, old - n, n);");
             }
+        }
+        let early: &[&str] = if self.cell == Cell::ResetFirstGru { &["r", "q"] } else { &[] };
+        text + &self.keep(|name| !early.contains(&name))
+    }
+
+    /// The first half of a step of a GRU that resets first: from `z0` and `old` to `q`, `r h`, with what is kept.
+    pub(super) fn cell_reset(&self) -> String {
+        let text = "let r = sigmoid_of(z0);\nlet q = r * old;\n";
+        text.to_owned() + &self.keep(|name| ["r", "q"].contains(&name))
+    }
+
+    /// Keeps some of what the gradient needs, where it is asked for.
+    fn keep(&self, some: impl Fn(&str) -> bool) -> String {
+        let mut text = String::new();
+        let kept = if self.keeps { kept(self.cell) } else { &[] };
+        for (number, name) in kept.iter().enumerate().filter(|(_, name)| some(name)) {
+            let at = format!("(time * {}u + {number}u) * UNITS + unit", kept.len());
+            // Of a padded step only c counts, which is what it was.
+            let value = if *name == "c" { "c".into() } else { format!("select(Lanes(), {name}, real)") };
+            add_line!(&mut text, "store_saved(first, {at}, {value});");
         }
         text
     }
 
-    /// From `dh` to the gradients of the gates and to `direct`, what of it does not pass through the product.
+    /// The first half of a step backward of a GRU that resets first: `dn`, the gradient of the candidate's sum.
+    pub(super) fn cell_candidate(&self) -> String {
+        let at = |number: usize| format!("(time * 4u + {number}u) * UNITS + unit");
+        format!(
+            "let z = load_saved(first, {});\nlet n = load_saved(first, {});\nlet one = Lanes(1.0);\n\
+             let dn = dh * (one - z) * (one - n * n);",
+            at(1),
+            at(2)
+        )
+    }
+
+    /// From `dh` (and `dq`, the gradient of `r h` where that is multiplied) to the gradients of the gates and to `direct`, what of it does not pass through the product.
     /// `cells` is where the gradient of an LSTM's c lies, `share` where that of the state's share of a gate does.
     pub(super) fn cell_backward(&self, cells: &str, share: impl Fn(usize) -> String) -> String {
         let cell = self.cell;
@@ -113,6 +142,15 @@ impl Recurrent {
                 add_line!(out, "let dn = dh * (one - z) * (one - n * n);");
                 &[["dn * z2 * (r * (one - r))"; 2], ["dh * (old - n) * (z * (one - z))"; 2], ["dn", "dn * r"]]
             }
+            Cell::ResetFirstGru => {
+                add_line!(out, "let old = load_before(first, time * UNITS + unit);");
+                add_line!(out, "let dn = dh * (one - z) * (one - n * n);");
+                &[
+                    ["dq * old * (r * (one - r))"; 2],
+                    ["dh * (old - n) * (z * (one - z))"; 2],
+                    ["dn", "Lanes()"],
+                ]
+            }
         };
         if self.cell_gradients {
             let state = if cell == Cell::Lstm { "dc" } else { "dh" };
@@ -122,7 +160,10 @@ impl Recurrent {
         for (number, [input, through_state]) in gates.iter().enumerate() {
             let at = format!("(time * GATES + {number}u) * UNITS + unit");
             add_line!(out, "let d{number} = select(Lanes(), {through_state}, real);");
-            add_line!(out, "{} = d{number};", share(number));
+            // The candidate's is being read by the others, for the gradient of what was reset first.
+            if cell != Cell::ResetFirstGru || number < 2 {
+                add_line!(out, "{} = d{number};", share(number));
+            }
             if cell.splits_gradient() {
                 add_line!(out, "store_share(first, {at}, d{number});");
                 add_line!(out, "store_dx(first, {at}, select(Lanes(), {input}, real));");
@@ -130,7 +171,12 @@ impl Recurrent {
                 add_line!(out, "store_dx(first, {at}, d{number});");
             }
         }
-        add_line!(out, "let direct = {};", if cell == Cell::Gru { "dh * z" } else { "Lanes()" });
+        let direct = match cell {
+            Cell::Gru => "dh * z",
+            Cell::ResetFirstGru => "fma(dq, r, dh * z)",
+            _ => "Lanes()",
+        };
+        add_line!(out, "let direct = {direct};");
         text
     }
 }

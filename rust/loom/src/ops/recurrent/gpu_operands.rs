@@ -101,7 +101,7 @@ impl BackwardOperands {
         let directions = op.directions;
         let mut next = 1 + directions;
         let mut before = None;
-        if op.cell == Cell::Gru {
+        if op.cell.is_gru() {
             before = Some(recorder.read(next + direction)?);
             next += directions;
         }

@@ -8,6 +8,7 @@ use crate::matrix::IntegerWeight;
 use crate::ops::product::gpu_quantized::block_of;
 use crate::shader::{Operand, Recorder, Shader};
 use crate::{Error, Result};
+use std::ops::Range;
 
 /// A hidden-to-hidden weight whose codes are multiplied.
 pub(super) struct Quantized {
@@ -109,14 +110,14 @@ fn codes_of(x: Lanes, scale: Lanes) -> Lanes {{
         })
     }
 
-    /// WGSL that adds the products to the gates' sums.
-    pub(super) fn sums(&self, gates: usize, units: usize) -> String {
+    /// WGSL that adds the products with the codes of `source` to the sums of some of `gates` gates.
+    pub(super) fn sums(&self, source: &str, some: Range<usize>, gates: usize, units: usize) -> String {
         let each = |text: &str| -> String {
             let of = |gate: usize| {
                 let column = format!("({}u + unit)", gate * units);
                 text.replace("COLUMN", &column).replace('#', &gate.to_string())
             };
-            (0..gates).map(of).collect::<Vec<_>>().join("\n")
+            some.clone().map(of).collect::<Vec<_>>().join("\n")
         };
         format!(
             "{start}
@@ -124,7 +125,7 @@ for (var number = 0u; number * {block}u < UNITS; number++) {{
     let end = min(number * {block}u + {block}u, UNITS);
     {clear}
     for (var k = number * {block}u; k < end; k++) {{
-        let other = Ints(hold[codes + k]);
+        let other = Ints(hold[{source}_codes + k]);
         {add}
     }}
     {scaled}
@@ -135,25 +136,27 @@ for (var number = 0u; number * {block}u < UNITS; number++) {{
             clear = each("var s# = Ints();"),
             add = each(&format!("s# += other * Ints(i32(weight[k * {}u + COLUMN]));", gates * units)),
             scaled = each("r# = fma(Lanes(s#), Lanes(scale_at(number, COLUMN)), r#);"),
-            finish = each("z# += r# * row_scale;"),
+            finish = each(&format!("z# += r# * {source}_scale;")),
         )
     }
 }
 
-/// WGSL that quantises h before a step, to be found from element `at` of what a workgroup holds.
-pub(super) fn quantize(at: usize, barrier: &str) -> String {
+/// WGSL that quantises what is held from `source` on, to be found from element `at` of what a workgroup holds.
+pub(super) fn quantize(source: &str, at: usize, barrier: &str) -> String {
     let largest = sum_over("UNITS", UNROLLED, |k| {
-        format!("    most = max(most, bitcast<Bits>(hold[before + {k}]) & Bits(0x7fffffffu));")
+        format!(
+            "    {source}_most = max({source}_most, bitcast<Bits>(hold[{source} + {k}]) & Bits(0x7fffffffu));"
+        )
     });
     format!(
-        "let codes = held + {at}u;
-        var most = Bits();
+        "let {source}_codes = held + {at}u;
+        var {source}_most = Bits();
         {{
         {largest}
         }}
-        let row_scale = row_scales(bitcast<Lanes>(most));
+        let {source}_scale = row_scales(bitcast<Lanes>({source}_most));
         for (var unit = thread; unit < UNITS; unit += THREADS) {{
-            hold[codes + unit] = codes_of(hold[before + unit], row_scale);
+            hold[{source}_codes + unit] = codes_of(hold[{source} + unit], {source}_scale);
         }}
         {barrier}"
     )

@@ -105,9 +105,9 @@ impl Shares {
 }
 
 impl Recurrent {
-    /// Whether steps are dispatches of their own.
+    /// Whether steps are dispatches of their own; those of a GRU that resets first would each be two.
     pub(super) fn is_stepwise(&self) -> bool {
-        self.units * self.units * self.cell.gates() > MANY_WEIGHTS
+        self.cell != Cell::ResetFirstGru && self.units * self.units * self.cell.gates() > MANY_WEIGHTS
     }
 
     pub(super) fn record_forward_steps(
@@ -144,7 +144,7 @@ impl Recurrent {
                 .read("previous", "vec4<f32>", previous.clone())
                 .write("next", "f32", next.clone())
                 .read("weight", "f32", weight.clone())
-                .section("START", self.cell_start())
+                .section("START", self.cell_start(0..gates))
                 .section("STEP", self.cell_forward("cells[held]"))
                 .section(
                     "LAST_CELLS",

@@ -30,8 +30,10 @@ pub enum Cell {
     /// (Hochreiter and Schmidhuber 1997, with forget gate).
     Lstm,
     /// `r, z = sigmoid(z)`, `n = tanh(x_n + r (h W_n + b_n))`, `h = n + z (h - n)`; gates r, z, n
-    /// (Cho et al. 2014, reset after the product).
+    /// (reset after the product, as in cuDNN and PyTorch).
     Gru,
+    /// The same with `n = tanh(x_n + (r h) W_n + b_n)`: reset before the product (Cho et al. 2014).
+    ResetFirstGru,
 }
 
 impl Cell {
@@ -40,7 +42,7 @@ impl Cell {
         match self {
             Cell::Tanh | Cell::Relu => 1,
             Cell::Lstm => 4,
-            Cell::Gru => 3,
+            Cell::Gru | Cell::ResetFirstGru => 3,
         }
     }
 
@@ -53,18 +55,23 @@ impl Cell {
     }
 
     /// Numbers a unit leaves at each step for the gradient: h, or i, f, g, o, c, or r, z, n and what r
-    /// is multiplied by.
+    /// is multiplied by; for a GRU that resets first r, z, n and r h.
     pub fn saved(self) -> usize {
         match self {
             Cell::Tanh | Cell::Relu => 1,
             Cell::Lstm => 5,
-            Cell::Gru => 4,
+            Cell::Gru | Cell::ResetFirstGru => 4,
         }
+    }
+
+    /// Whether it has the gates of a GRU.
+    pub fn is_gru(self) -> bool {
+        matches!(self, Cell::Gru | Cell::ResetFirstGru)
     }
 
     /// Whether the gradients of the input's share and of the state's share differ.
     pub fn splits_gradient(self) -> bool {
-        self == Cell::Gru
+        self.is_gru()
     }
 }
 
@@ -75,6 +82,7 @@ impl fmt::Display for Cell {
             Cell::Relu => "rnn_relu",
             Cell::Lstm => "lstm",
             Cell::Gru => "gru",
+            Cell::ResetFirstGru => "gru_reset_first",
         })
     }
 }
@@ -128,8 +136,8 @@ pub enum InitialState {
 ///
 /// and writes
 /// - each: the gradient of the input's share (time, gates x units);
-/// - each, for a GRU: the gradient of the state's share, that is of `h W + b`; for the others they are the
-///   same;
+/// - each, for a GRU: the gradient of the state's share, that is of `h W + b`; for one that resets first zero
+///   for the last gate, whose sum is not of h but of `r h`; for the other cells they are the same;
 /// - with `state`: the gradient of the initial state, laid out a row as the `Rows` it came from, zero
 ///   outside of this loop's part; (directions, states, units) if it is shared;
 /// - with `cell_gradients`: the gradient of an LSTM's c, or of the others' h, after each step (time,
@@ -137,7 +145,7 @@ pub enum InitialState {
 ///   padded steps.
 ///
 /// Sums over units run in order from the input's share (or, backward, from the gradient that comes from
-/// the output) with fused multiply-add.
+/// the output) with fused multiply-add; that of the gradient of `r h` starts at zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recurrent {
     /// How the next state is made.

@@ -207,7 +207,7 @@ mod gpu {
     #[test]
     fn sequences_are_near_those_of_the_cpu() {
         let Some(gpu) = testing::gpu() else { return };
-        for cell in [Cell::Tanh, Cell::Lstm, Cell::Gru] {
+        for cell in [Cell::Tanh, Cell::Lstm, Cell::Gru, Cell::ResetFirstGru] {
             let op = Recurrent { cell, ..op(33, 6, 1) };
             let packed = Packed::new(DType::Int8, None, 33, cell.gates() * 33);
             let [found, expected] = found(&gpu, &op, &packed, 5);

@@ -75,7 +75,7 @@ impl Case {
         let own = self.setting::<T>();
         let mut reads: Vec<&[T]> = vec![dy];
         reads.extend((0..directions).map(|d| own.reads[directions + d].real()));
-        if op.cell == Cell::Gru {
+        if op.cell.is_gru() {
             reads.extend((0..directions).map(|d| forward[1 + d].as_slice()));
         }
         reads.extend((0..directions).map(|d| forward[1 + directions + d].as_slice()));
@@ -147,16 +147,22 @@ impl Case {
                     let real = mask.is_none_or(|mask| mask[row * op.time + t] != 0.0);
                     if real {
                         let last = h.clone();
-                        let share = |gate: usize, unit: usize| {
+                        let share_of = |state: &[f64], gate: usize, unit: usize| {
                             let column = gate * units + unit;
                             let bias = if op.bias { reads[2 * directions + direction][column] } else { 0.0 };
                             let weight = &reads[directions + direction];
-                            bias + (0..units).map(|k| last[k] * weight[k * gates + column]).sum::<f64>()
+                            bias + (0..units).map(|k| state[k] * weight[k * gates + column]).sum::<f64>()
                         };
+                        let share = |gate: usize, unit: usize| share_of(&last, gate, unit);
+                        let input = &reads[direction][(row * op.time + t) * gates..][..gates];
+                        let reset: Vec<f64> = (0..units)
+                            .map(|unit| match op.cell {
+                                Cell::ResetFirstGru => sigmoid(input[unit] + share(0, unit)) * last[unit],
+                                _ => 0.0,
+                            })
+                            .collect();
                         for unit in 0..units {
-                            let x = |gate: usize| {
-                                reads[direction][(row * op.time + t) * gates + gate * units + unit]
-                            };
+                            let x = |gate: usize| input[gate * units + unit];
                             let z = |gate: usize| x(gate) + share(gate, unit);
                             let push = push[((row * op.time + t) * directions + direction) * units + unit];
                             match op.cell {
@@ -171,6 +177,11 @@ impl Case {
                                 }
                                 Cell::Gru => {
                                     let n = (x(2) + sigmoid(z(0)) * share(2, unit)).tanh();
+                                    let z = sigmoid(z(1));
+                                    h[unit] = (1.0 - z) * n + z * last[unit] + push;
+                                }
+                                Cell::ResetFirstGru => {
+                                    let n = (x(2) + share_of(&reset, 2, unit)).tanh();
                                     let z = sigmoid(z(1));
                                     h[unit] = (1.0 - z) * n + z * last[unit] + push;
                                 }
@@ -208,7 +219,7 @@ fn op(cell: Cell, time: usize, units: usize) -> Recurrent {
     }
 }
 
-const CELLS: [Cell; 4] = [Cell::Tanh, Cell::Relu, Cell::Lstm, Cell::Gru];
+const CELLS: [Cell; 5] = [Cell::Tanh, Cell::Relu, Cell::Lstm, Cell::Gru, Cell::ResetFirstGru];
 
 fn cells() -> impl Strategy<Value = Cell> {
     prop::sample::select(CELLS.to_vec())

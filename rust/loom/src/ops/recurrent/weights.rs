@@ -8,6 +8,7 @@ use crate::simd::{Cpu, Real};
 use crate::tensor::{Buffer, Precision};
 use crate::{Error, Result};
 use std::cell::Cell;
+use std::ops::Range;
 
 thread_local! {
     /// Where a task keeps the codes of its rows' states.
@@ -80,6 +81,23 @@ impl<'a, T: Real> Weight<'a, T> {
     pub fn multiply(&self, cpu: &Cpu, (rows, depth): (usize, usize), a: (&[T], usize), c: (&mut [T], usize)) {
         match self {
             Self::Real(weight) => weight.multiply(cpu, rows, a, Start::Continue, c),
+            Self::Codes(..) => self.multiply_part(cpu, (rows, depth), (0..depth, 0..0), a, c),
+        }
+    }
+
+    /// The same by the rows `part.0` and the columns `part.1` of B. What C has in other columns is arbitrary
+    /// afterwards.
+    pub fn multiply_part(
+        &self,
+        cpu: &Cpu,
+        (rows, depth): (usize, usize),
+        part: (Range<usize>, Range<usize>),
+        a: (&[T], usize),
+        c: (&mut [T], usize),
+    ) {
+        match self {
+            Self::Real(weight) => weight.multiply_part(cpu, rows, part, a, Start::Continue, c),
+            // Codes are multiplied forward alone, where all rows count, and by all columns.
             Self::Codes(route, weight) => {
                 let mut memory = CODES.take();
                 let a = (bytemuck::cast_slice(a.0), a.1);

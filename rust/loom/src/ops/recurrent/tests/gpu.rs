@@ -29,7 +29,7 @@ fn every_cell_is_as_on_the_cpu() {
 #[test]
 fn states_that_do_not_fit_workgroup_memory() {
     let Some(gpu) = testing::gpu() else { return };
-    for cell in [Cell::Lstm, Cell::Gru] {
+    for cell in [Cell::Lstm, Cell::Gru, Cell::ResetFirstGru] {
         let case = Case::new(Recurrent { mask: true, directions: 2, ..op(cell, 3, 33) }, 6);
         let setting = case.setting::<f32>();
         let forward = setting.run(&case.op);
@@ -80,7 +80,7 @@ fn what_software_would_not_finish_is_refused() {
 
 #[test]
 fn sessions_go_on_as_on_the_cpu() {
-    for cell in [Cell::Lstm, Cell::Gru] {
+    for cell in [Cell::Lstm, Cell::Gru, Cell::ResetFirstGru] {
         // All steps in one dispatch, and one dispatch a step.
         for units in [9, 100] {
             let initial = InitialState::Shared;
@@ -93,7 +93,7 @@ fn sessions_go_on_as_on_the_cpu() {
 #[test]
 fn packed_weights_are_decoded() {
     let Some(gpu) = testing::gpu() else { return };
-    for cell in [Cell::Lstm, Cell::Gru] {
+    for cell in [Cell::Lstm, Cell::Gru, Cell::ResetFirstGru] {
         let case = Case::new(op(cell, 3, 12), 5);
         let setting = case.setting::<f32>();
         let weight = setting.reads[1].real();

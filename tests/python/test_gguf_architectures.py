@@ -1,0 +1,88 @@
+"""Language models of every architecture that is written as GGUF, read back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loom
+from loom import nn
+from networks import decoders
+
+MODELS = decoders()
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_what_is_written_is_read_as_the_same(kind: str, tmp_path: Path) -> None:
+    net = MODELS[kind]()
+    words = np.random.default_rng(0).integers(0, 50, (3, 12))
+    expected = net.predict(words)
+    loom.save_gguf(net, tmp_path / "net")
+    file = loom.open_tensors(tmp_path / "net")
+    assert file.metadata["general.architecture"] == kind.partition(",")[0]
+    again = loom.load(tmp_path / "net")
+    found = again.predict(words)
+    # Gemma's gains are written and read with one added and taken away, factors of attention as float32.
+    apart = 1e-5 if kind.startswith("gemma") or "long" in kind else 0
+    np.testing.assert_allclose(found, expected, rtol=0, atol=apart)
+    session = again.session(capacity=12, rows=3)
+    steps = [session(words[:, [step]])[:, 0] for step in range(12)]
+    np.testing.assert_allclose(np.stack(steps, axis=1), expected, atol=2e-5)
+    again.save(tmp_path / "net.loom")
+    np.testing.assert_array_equal(loom.load(tmp_path / "net.loom").predict(words), found)
+
+
+def test_packed_experts_are_the_file_s_blocks(tmp_path: Path) -> None:
+    loom.save_gguf(MODELS["qwen2moe"](), tmp_path / "net", "q8_0")
+    file = loom.open_tensors(tmp_path / "net")
+    assert file["blk.0.ffn_gate_exps.weight"].dtype == "q8_0"
+    assert file["blk.0.ffn_gate_exps.weight"].shape == (4, 64, 32)
+    assert file["blk.1.ffn_gate_inp_shexp.weight"].shape == (32,)
+    assert file.metadata["qwen2moe.expert_shared_feed_forward_length"] == 96
+    words = np.arange(12)[None]
+    packed = loom.load(tmp_path / "net").predict(words)
+    assert np.abs(packed - MODELS["qwen2moe"]().predict(words)).max() < 0.2
+
+
+def changed(kind: str, place: int, **settings: Any) -> loom.Network:
+    """A network of which the layer inside a Residual, or a layer, has other settings."""
+    config = MODELS[kind]().config
+    layers: list[Any] = list(config.cells[0].layers)  # type: ignore[union-attr]
+    layer = layers[place]
+    if isinstance(layer, nn.Residual):
+        inner = [each if isinstance(each, nn.RMSNorm) else replace(each, **settings) for each in layer.layers]
+        layers[place] = nn.Residual(inner)
+    else:
+        layers[place] = replace(layer, **settings)
+    return loom.Sequential(layers, input_shape=12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "settings", "told"),
+    [
+        ("gemma", 1, {"factor": 3.0}, "scaled by the root of its width"),
+        ("gemma", 3, {"activation": "gelu"}, "gelu_tanh"),
+        ("gemma", 2, {"window": 3}, "windows"),
+        ("gemma2", 2, {"window": None}, "windows of other blocks"),
+        ("gemma2", 2, {"scale": 0.1}, "a scale of scores"),
+        ("gemma2", 2, {"soft_cap": None}, "soft caps"),
+        ("gemma3", 2, {"rotary": nn.Rotary(base=5.0)}, "base 10000"),
+        ("gemma3", 4, {"heads": 8}, "same settings"),
+        ("smollm3", 1, {"rotary": None}, "every fourth"),
+        ("llama", 2, {"normalize": False}, "experts"),
+        ("qwen3moe", 4, {"top_k": 1}, "experts"),
+        ("qwen2moe", 2, {"shared_gate": False}, "experts"),
+        ("olmo2", 2, {"hidden": 64}, "same width"),
+        ("phi3", 1, {"rotary": nn.Rotary(rule=nn.YarnRule(4), scaling=2.0)}, "YarnRule"),
+        ("phi3, long", 1, {"rotary": nn.Rotary(dim=8)}, "same settings|half_split"),
+    ],
+)
+def test_what_an_architecture_cannot_say_is_named(
+    kind: str, place: int, settings: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(loom.ConfigError, match=told):
+        loom.save_gguf(changed(kind, place, **settings), tmp_path / "net")
