@@ -22,7 +22,7 @@ httpx = pytest.importorskip("httpx", reason="tests of serving need httpx")
 
 # 10,000 requests with LOOM_SOAK=1.
 SOAK = os.environ.get("LOOM_SOAK") == "1"
-COUNT = 10_000 if SOAK else 80
+COUNT = 10_000 if SOAK else 40
 PROMPTS = [f"{'Once upon a time ' * (number % 4)}{number}" for number in range(12)]
 BODY: dict[str, Any] = {"max_tokens": 12, "temperature": 0.8, "logit_bias": {"1": -100, "5": -100}}
 
