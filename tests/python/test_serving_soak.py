@@ -128,7 +128,8 @@ def test_a_server_whose_clients_come_and_go(tmp_path: Path) -> None:
         assert counts.whole > COUNT / 3
         assert after[0] - before[0] < 24 << 20
         assert after[1] - before[1] <= 4
-        assert after[2] <= before[2] + 1
+        # One for each client that may ask at once, which come and go.
+        assert after[2] <= before[2] + 12
         # All places are free.
         asyncio.run(ask(server.url, 8, 3, wanted, Counts()))
     finally:
