@@ -22,7 +22,7 @@ httpx = pytest.importorskip("httpx", reason="tests of serving need httpx")
 
 # 10,000 requests with LOOM_SOAK=1.
 SOAK = os.environ.get("LOOM_SOAK") == "1"
-COUNT = 10_000 if SOAK else 80
+COUNT = 10_000 if SOAK else 40
 PROMPTS = [f"{'Once upon a time ' * (number % 4)}{number}" for number in range(12)]
 BODY: dict[str, Any] = {"max_tokens": 12, "temperature": 0.8, "logit_bias": {"1": -100, "5": -100}}
 
@@ -128,7 +128,8 @@ def test_a_server_whose_clients_come_and_go(tmp_path: Path) -> None:
         assert counts.whole > COUNT / 3
         assert after[0] - before[0] < 24 << 20
         assert after[1] - before[1] <= 4
-        assert after[2] <= before[2] + 1
+        # One for each client that may ask at once, which come and go.
+        assert after[2] <= before[2] + 12
         # All places are free.
         asyncio.run(ask(server.url, 8, 3, wanted, Counts()))
     finally:

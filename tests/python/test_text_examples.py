@@ -38,13 +38,15 @@ def test_a_model_that_learns_is_packed_and_chats(
     text.write_text("\n".join(TEXTS[:3] * 20), encoding="utf-8")
     module = example("byte_chat")
     monkeypatch.setattr(module, "BLOCKS", 1)
+    monkeypatch.setattr(module, "WIDTH", 64)
     monkeypatch.setattr(
-        sys, "argv", ["byte_chat", str(text), "--steps", "60", "--output", str(output), "--seed", "1"]
+        sys, "argv", ["byte_chat", str(text), "--steps", "40", "--output", str(output), "--seed", "1"]
     )
     module.main()
     told = capsys.readouterr().out
     perplexity = float(told.split("in four bits: ")[1].split("\n")[0])
-    assert 1 < perplexity < 60
+    # Of 256 bytes, of which none is learned yet, it would waver between all.
+    assert 1 < perplexity < 120
     # Four bits and their scales, not the 32 of training.
     with loom.open_tensors(output) as file:
         weights = sum(int(np.prod(entry.shape)) for entry in file.values())

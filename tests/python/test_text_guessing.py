@@ -60,7 +60,7 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     st.lists(st.integers(6, 399), min_size=1, max_size=30),
     st.sampled_from(["same", "near", "other", "short", "lookup"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from loom._settings.checks import whole
 from loom.errors import ConfigError, LoomError, ShapeError
@@ -67,7 +67,7 @@ class Options(TypedDict, total=False):
     regex: str | None
     json_schema: Mapping[str, Any] | str | bool | type[Any] | None
     grammar: str | None
-    draft: Union[Literal["lookup"], LanguageModel, None]  # noqa: UP007 - read by Python 3.10, too
+    draft: Literal["lookup"] | LanguageModel | None
     sinks: int | None
     temperature: float | None
     top_k: int | None
