@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import inspect
 import json
+import pkgutil
+import re
+from importlib import import_module
 
 import pytest
 
 import loom
 from loom import nn
 from loom.introspection import Description
+
+MODULES = sorted(
+    module.name for module in pkgutil.walk_packages(loom.__path__, "loom.") if module.name != "loom._native"
+)
 
 
 def test_every_public_function_and_method_is_described() -> None:
@@ -84,3 +91,24 @@ def test_networks_modules_and_objects() -> None:
     assert loom.signature("Network.has_method") == "Network.has_method(name: str) -> bool"
     with pytest.raises(loom.ConfigError, match='unknown name of Network "predcit"; did you mean "predict"'):
         net.signature("predcit")
+
+
+def told(value: object) -> set[str]:
+    """The names under "Args:" of a docstring."""
+    text = inspect.getdoc(value) or ""
+    section = re.search(r"^Args:\n((?: {4}.*\n|\n)*)", f"{text}\n", re.MULTILINE)
+    return set(re.findall(r"^ {4}\*{0,2}(\w+): ", section[1], re.MULTILINE)) if section else set()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_docstrings_tell_of_no_argument_that_is_not_there(module: str) -> None:
+    found = import_module(module)
+    for name in getattr(found, "__all__", ()):
+        value = getattr(found, name)
+        for one in [value, *(vars(value).values() if inspect.isclass(value) else ())]:
+            if inspect.isfunction(one):
+                assert told(one) <= set(inspect.signature(one).parameters), f"{module}.{name}"
+        if inspect.isclass(value) and hasattr(value, "__dataclass_fields__"):
+            # Of classes that write their own __init__ that one says what there is.
+            taken = set(value.__dataclass_fields__) | set(inspect.signature(value).parameters)
+            assert told(value) <= taken, f"{module}.{name}"

@@ -41,7 +41,7 @@ def test_a_grid_of_three_by_four_by_five(ending: str, tmp_path: Path) -> None:
     assert "in\n8x8" in written
     assert f"{net.blueprint().parameter_count:,} parameters" in written[-1]
     colours = [to_hex(patch.get_edgecolor()) for patch in figure.axes[0].patches]
-    assert (colours.count("#3a8f4d"), colours.count("#d1622b")) == (2, 1)
+    assert (colours.count("#009e73"), colours.count("#d55e00")) == (2, 1)
     assert path.stat().st_size > 10_000
     if ending == "svg":
         assert "dense relu  8x8" in path.read_text()
