@@ -147,7 +147,7 @@ os.write(1, f"{net.fingerprint()[:16]} {grown:.2f}\\n".encode())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at memory in /proc")
-def test_a_rank_of_four_has_less_memory_than_the_moments_alone_take(tmp_path: Path) -> None:
+def test_a_rank_of_four_has_no_memory_for_what_others_hold(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(MEASURED)
     environment = {**os.environ, "LOOM_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -164,6 +164,5 @@ def test_a_rank_of_four_has_less_memory_than_the_moments_alone_take(tmp_path: Pa
 
     alone, four = run(1), run(4)
     assert alone.keys() == four.keys()
-    # In multiples of the weights: Adam's moments are two, gradients one.
-    assert min(alone.values()) > 3.0
-    assert max(four.values()) < 2.0
+    # In multiples of the weights. Adam's moments are two and gradients one, of which a rank has a quarter.
+    assert max(four.values()) + 1.25 < min(alone.values())

@@ -60,7 +60,8 @@ class ShardFeed:
         for part in (*self._parts, self._data.data):
             if hasattr(part, "set_epoch"):
                 part.set_epoch(self._epoch)
-            found = next((batch for batch in _batches(part) if batch is not None), None)
+            batches: Iterator[TrainingBatch] = (batch for batch in _batches(part) if batch is not None)
+            found = next(batches, None)
             if found is not None:
                 return found
         raise DataError("the data set has no batches")

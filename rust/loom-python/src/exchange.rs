@@ -64,6 +64,19 @@ impl Communicator {
     }
 }
 
+/// What others have handed over, copied as it is where that is bytes: anything else comes number by number.
+fn bytes_of(came: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<u8>>> {
+    came.try_iter()?
+        .map(|part| {
+            let part = part?;
+            match part.cast::<PyBytes>() {
+                Ok(bytes) => Ok(bytes.as_bytes().to_vec()),
+                Err(_) => part.extract(),
+            }
+        })
+        .collect()
+}
+
 impl Exchange for Communicator {
     fn rank(&self) -> usize {
         self.rank
@@ -80,7 +93,7 @@ impl Exchange for Communicator {
         Python::attach(|py| {
             let parts: Vec<_> = parts.iter().map(|part| PyBytes::new(py, part)).collect();
             let parts = PyList::new(py, parts)?;
-            self.object.bind(py).call_method1("to_each", (parts,))?.extract()
+            bytes_of(&self.object.bind(py).call_method1("to_each", (parts,))?)
         })
         .map_err(raised)
     }
@@ -90,7 +103,7 @@ impl Exchange for Communicator {
             return thread.to_all(part);
         }
         Python::attach(|py| {
-            self.object.bind(py).call_method1("to_all", (PyBytes::new(py, &part),))?.extract()
+            bytes_of(&self.object.bind(py).call_method1("to_all", (PyBytes::new(py, &part),))?)
         })
         .map_err(raised)
     }

@@ -1,8 +1,8 @@
 //! Shards that go through the network together, because layers have something of all of them: they stop at the same steps,
 //! where what they have is put together, also over processes.
 
+use super::cut::Cut;
 use super::exchange::{Exchange, agree};
-use super::sharded::Cut;
 use super::split;
 use super::states::take_on_states;
 use super::trainer::Trainer;

@@ -6,6 +6,7 @@
 
 use super::buckets::{Bucket, Route, Summed, Sums, buckets, exchange_all};
 use super::coding::Coding;
+use super::cut::{Cut, StepRows};
 use super::exchange::{Exchange, agree};
 use super::landing::Fate;
 use super::lockstep::meetings;
@@ -16,7 +17,6 @@ use super::step::{Ended, StepReport, left_out, step_values};
 use super::summing::{cover, halves, numbers, share, spread, sum_of};
 use super::trainer::Trainer;
 use super::units::{Unit, carried_of_all, carried_rows, set_mean_states};
-use super::{Examples, Rows};
 use crate::network::Network;
 use crate::ops::StepValues;
 use crate::precision::in_precision;
@@ -27,67 +27,6 @@ use crate::tensor::Buffer;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
-
-/// The rows of a step, as far as this process has them.
-#[derive(Clone, Copy, Debug)]
-pub struct StepRows<'a> {
-    /// What they are rows of.
-    pub examples: &'a Examples<'a>,
-    /// Their numbers there, in the order of the shards.
-    pub rows: &'a [u32],
-    /// How many of them each shard of this process has, where each process has the rows of its own shards alone; where it
-    /// is `None` every process has all rows.
-    pub parts: Option<&'a [usize]>,
-}
-
-impl<'a> StepRows<'a> {
-    /// All rows of a step.
-    pub fn all(examples: &'a Examples<'a>, rows: &'a [u32]) -> Self {
-        Self { examples, rows, parts: None }
-    }
-}
-
-/// The rows of a step, cut into shards.
-pub(super) struct Cut<'a> {
-    step: StepRows<'a>,
-    /// Where each shard begins in the step, and where the last one ends.
-    starts: Vec<usize>,
-    /// The place in the step of the first row that is here.
-    first: usize,
-}
-
-impl Cut<'_> {
-    pub(super) fn shards(&self) -> usize {
-        self.starts.len().saturating_sub(1)
-    }
-
-    /// How many rows there are in all.
-    fn total(&self) -> usize {
-        self.starts.last().copied().unwrap_or(0)
-    }
-
-    /// The places of a shard's rows in the step.
-    pub(super) fn place(&self, shard: usize) -> Range<usize> {
-        self.starts[shard]..self.starts[shard + 1]
-    }
-
-    fn largest(&self) -> usize {
-        (0..self.shards()).map(|shard| self.place(shard).len()).max().unwrap_or(0)
-    }
-
-    fn of(&self, place: Range<usize>) -> Result<&[u32]> {
-        let there = place.start.checked_sub(self.first).zip(place.end.checked_sub(self.first));
-        there.and_then(|(start, end)| self.step.rows.get(start..end)).ok_or_else(|| {
-            let here = self.first..self.first + self.step.rows.len();
-            Error::Index(format!("rows {place:?} of a step are asked for, and rows {here:?} are here"))
-        })
-    }
-
-    /// Copies the rows at these places into the trainer's run.
-    pub(super) fn fill<T: Real>(&self, trainer: &mut Trainer, place: Range<usize>) -> Result<()> {
-        trainer.fill::<T>(self.step.examples, Rows::At(self.of(place)?)).map(|_| ())
-    }
-}
 
 /// What this process has of a step: sums of its shards' gradients, all but those of the last shard, which is yet to go
 /// backwards; and what the shards have come to.
