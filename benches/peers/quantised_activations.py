@@ -1,7 +1,7 @@
 """What quantised activations cost a language model: perplexity of text that it has not seen.
 
-Trains a model of characters on a text in float32, packs its weights in each type, and prints the perplexity of the
-text's last tenth with activations in float and in int8:
+Trains a model of characters on a text in float32, packs its weights in each type, and prints the perplexity
+of the text's last tenth with activations in float and in int8:
 
     python benches/peers/quantised_activations.py TEXT [--steps N]
 """
