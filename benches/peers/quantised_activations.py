@@ -15,9 +15,10 @@ import numpy as np
 
 import loom
 from loom import nn
+from loom._typing import NumericTypeName
 
 BLOCKS, HEADS, WIDTH, CONTEXT, BATCH = 4, 4, 128, 64, 12
-TYPES = ("float32", "q8_0", "q4_0", "mxfp4", "int8", "int4")
+TYPES: tuple[NumericTypeName, ...] = ("float32", "q8_0", "q4_0", "mxfp4", "int8", "int4")
 
 
 def trained(text: np.ndarray, words: int, steps: int) -> loom.Network:
