@@ -7,9 +7,9 @@ and the prompt of 512 itself. Both programs take turns, in processes of their ow
     python benches/peers/language_decode.py --types q4_0 q8_0 --threads 1 2
     python benches/peers/language_decode.py --types q4_0 --llama PYTHON --files FOLDER
 
-PYTHON is an interpreter that has llama-cpp-python, and FOLDER has files of the same shape, SHAPE_TYPE.gguf, which
-loom then reads, too. With --rounds both take turns several times, and the best of each counts: others use the
-machine. Prompts end in the output of their last step alone, as llama.cpp has it.
+PYTHON is an interpreter that has llama-cpp-python, and FOLDER has files of the same shape, SHAPE_TYPE.gguf,
+which loom then reads, too. With --rounds both take turns several times, and the best of each counts: others
+use the machine. Prompts end in the output of their last step alone, as llama.cpp has it.
 What the memory is read at by one thread is printed too, in large pages and in small ones.
 """
 
@@ -135,19 +135,27 @@ def main() -> None:
         for threads in options.threads:
             floats = dtype.startswith(("float", "bfloat"))
             file = f"{options.files}/{options.shape}_{dtype}.gguf" if options.files else ""
-            programs = {
-                f"loom, {activations:5} activations": (sys.executable, _LOOM, dtype, activations, *shape, file)
+            programs: dict[str, tuple[object, ...]] = {
+                f"loom, {activations:5} activations": (
+                    sys.executable,
+                    _LOOM,
+                    dtype,
+                    activations,
+                    *shape,
+                    file,
+                )
                 for activations in (["float"] if floats else options.activations)
             }
             if options.llama:
                 programs["llama.cpp"] = (options.llama, _LLAMA, file, threads)
-            best = dict.fromkeys(programs, [0.0, 0.0, 0.0])
+            best = {name: [0.0, 0.0, 0.0] for name in programs}
             for _ in range(options.rounds):
                 for name, program in programs.items():
-                    found = map(float, _run(*program, threads=threads).split())
-                    best[name] = [max(pair) for pair in zip(best[name], found, strict=True)]
-            for name, found in best.items():
-                told = " ".join(f"{value:8.1f}" for value in found)
+                    python, code, *arguments = program
+                    made = _run(str(python), str(code), *arguments, threads=threads).split()
+                    best[name] = [max(pair) for pair in zip(best[name], map(float, made), strict=True)]
+            for name, figures in best.items():
+                told = " ".join(f"{value:8.1f}" for value in figures)
                 print(f"{dtype:8} {threads} threads  {name:23} {told}", flush=True)
 
 

@@ -1,7 +1,7 @@
 """What quantised activations cost a language model: perplexity of text that it has not seen.
 
-Trains a model of characters on a text in float32, packs its weights in each type, and prints the perplexity of the
-text's last tenth with activations in float and in int8:
+Trains a model of characters on a text in float32, packs its weights in each type, and prints the perplexity
+of the text's last tenth with activations in float and in int8:
 
     python benches/peers/quantised_activations.py TEXT [--steps N]
 """
@@ -15,9 +15,10 @@ import numpy as np
 
 import loom
 from loom import nn
+from loom._typing import NumericTypeName
 
 BLOCKS, HEADS, WIDTH, CONTEXT, BATCH = 4, 4, 128, 64, 12
-TYPES = ("float32", "q8_0", "q4_0", "mxfp4", "int8", "int4")
+TYPES: tuple[NumericTypeName, ...] = ("float32", "q8_0", "q4_0", "mxfp4", "int8", "int4")
 
 
 def trained(text: np.ndarray, words: int, steps: int) -> loom.Network:

@@ -84,7 +84,7 @@ def test_a_recurrence_is_its_formula(device: str, request: pytest.FixtureRequest
 
 
 def blocks(dtype: str, data: NDArray[np.uint8], inputs: int) -> tuple[NDArray[np.int64], F32]:
-    """Integers (blocks, 32, outputs) and scales (blocks, outputs) of a weight in blocks, by the formats' layouts."""
+    """Integers (blocks, 32, outputs) and scales (blocks, outputs), by the layouts of the formats."""
     head, length = {"q8_0": (2, 34), "q4_0": (2, 18), "mxfp4": (1, 17)}[dtype]
     each = data.reshape(-1, -(-inputs // 32), length)
     bytes_ = each[..., head:]

@@ -1,6 +1,6 @@
 //! Weights of symmetric integers as bytes, and as the panels that the kernels read.
 
-use super::blocks::BlockRight;
+use super::block_piece::BlockRight;
 use super::flat::FlatRight;
 use super::route::Route;
 use super::{COLUMNS, DEPTH_LIMIT};

@@ -24,6 +24,7 @@
 //! whatever adds them up: four products an instruction where there is VNNI, two elsewhere, one without vector
 //! instructions, or a GPU. What follows is in one order.
 
+mod block_piece;
 mod block_rows;
 mod blocks;
 mod codes;
@@ -39,8 +40,8 @@ mod scratch;
 mod tests;
 mod tiles;
 
+use block_piece::{BlockRight, Piece, with_sixteen};
 use block_rows::BlockRows;
-use blocks::{BlockRight, Piece};
 pub use codes::IntegerWeight;
 pub use limits::DEPTH_LIMIT;
 use limits::{COLUMNS, FEW};
@@ -92,7 +93,7 @@ pub fn integer_product(
     let mut memory = QUANTIZED.take();
     if let Some((blocks, order)) = weight.in_blocks().filter(|_| depth > 0) {
         let rows = BlockRows::new(cpu, order, a, (c.rows, depth), &mut memory);
-        blocks::with_sixteen(blocks, n, |bytes, missing| {
+        with_sixteen(blocks, n, |bytes, missing| {
             let (rows, dtype) = (&rows, blocks.packing.dtype);
             blocks::product(cpu, &[Piece { route, rows, dtype, bytes, missing, start, epilogue, c: &c }]);
         });

@@ -220,7 +220,7 @@ fn a_few_rows_are_the_formula_on_every_route() {
                 let output = Output::new(&mut c, m, n);
                 if let Some((blocks, order)) = weight.in_blocks() {
                     let rows = BlockRows::new(cpu, order, &x, (m, k), &mut memory);
-                    blocks::with_sixteen(blocks, n, |bytes, missing| {
+                    with_sixteen(blocks, n, |bytes, missing| {
                         let (rows, dtype, start) = (&rows, blocks.packing.dtype, Start::Zero);
                         let (epilogue, c) = (&NoEpilogue, &output);
                         let piece = Piece { route, rows, dtype, bytes, missing, start, epilogue, c };

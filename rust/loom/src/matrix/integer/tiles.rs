@@ -1,7 +1,7 @@
 //! Many quantised rows against block formats: 32 columns at a time are brought in line, word by word of four codes of
 //! sixteen columns, and met by all rows, some at a time, whose integer and scaled sums stay in registers.
 
-use super::blocks::{AHEAD, Piece};
+use super::block_piece::{AHEAD, Piece};
 use crate::Buffer;
 use crate::dtype::{BLOCK, BlockCoding, Integers, Scale, WithBlocks};
 use crate::simd::{

@@ -79,28 +79,48 @@ pub(super) unsafe fn turned_words_avx2(blocks: &Sixteen, offset: usize, first: u
     })
 }
 
+/// Sixteen bytes of four places, every fourth from `place` on.
+///
+/// No closure: those are not always inlined, and without the instructions of who calls them each of these is a call.
+///
+/// # Safety
+/// The bytes must be valid for reading.
+#[inline(always)]
+unsafe fn four_places(blocks: &Sixteen, offset: usize, place: usize) -> __m512i {
+    avx512!({
+        let first = _mm_loadu_si128(blocks.at(place).wrapping_add(offset).cast());
+        let words = _mm512_castsi128_si512(first);
+        let second = _mm_loadu_si128(blocks.at(place + 4).wrapping_add(offset).cast());
+        let words = _mm512_inserti32x4::<1>(words, second);
+        let third = _mm_loadu_si128(blocks.at(place + 8).wrapping_add(offset).cast());
+        let words = _mm512_inserti32x4::<2>(words, third);
+        let fourth = _mm_loadu_si128(blocks.at(place + 12).wrapping_add(offset).cast());
+        _mm512_inserti32x4::<3>(words, fourth)
+    })
+}
+
 /// [`Words::turned_words`](crate::simd::Words::turned_words).
 ///
 /// # Safety
 /// As there.
 #[inline(always)]
 pub(super) unsafe fn turned_words_avx512(blocks: &Sixteen, offset: usize) -> [__m512i; 4] {
-    avx512!({
-        let at = |place: usize| _mm_loadu_si128(blocks.at(place).wrapping_add(offset).cast());
-        let four = |place: usize| {
-            let words = _mm512_castsi128_si512(at(place));
-            let words = _mm512_inserti32x4::<1>(words, at(place + 4));
-            let words = _mm512_inserti32x4::<2>(words, at(place + 8));
-            _mm512_inserti32x4::<3>(words, at(place + 12))
-        };
-        turned_words!(
-            [four(0), four(1), four(2), four(3)],
-            _mm512_unpacklo_epi32,
-            _mm512_unpackhi_epi32,
-            _mm512_unpacklo_epi64,
-            _mm512_unpackhi_epi64
-        )
-    })
+    // SAFETY: the caller's promise.
+    let places = unsafe {
+        [
+            four_places(blocks, offset, 0),
+            four_places(blocks, offset, 1),
+            four_places(blocks, offset, 2),
+            four_places(blocks, offset, 3),
+        ]
+    };
+    avx512!(turned_words!(
+        places,
+        _mm512_unpacklo_epi32,
+        _mm512_unpackhi_epi32,
+        _mm512_unpacklo_epi64,
+        _mm512_unpackhi_epi64
+    ))
 }
 
 /// [`Words::dot_bytes`](crate::simd::Words::dot_bytes) with products of bytes added in pairs: of magnitudes and
@@ -172,13 +192,19 @@ pub(super) unsafe fn dot_bytes_quads(blocks: &Sixteen, offset: usize, a: *const 
     unsafe {
         let a = _mm512_broadcast_i64x4(_mm256_loadu_si256(a.cast()));
         let flip = _mm512_set1_epi8(i8::MIN);
-        let at = |block: usize| _mm256_loadu_si256(blocks.at(block).wrapping_add(offset).cast());
-        let dot = |block: usize| {
-            let codes = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(at(block)), at(block + 4));
-            _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_xor_si512(codes, flip), a)
-        };
-        let left = sum_fours_avx512([dot(0), dot(1), dot(2), dot(3)]);
-        let right = sum_fours_avx512([dot(8), dot(9), dot(10), dot(11)]);
+        let mut sums = [_mm512_setzero_si512(); 8];
+        let mut number = 0;
+        while number < 8 {
+            // 0 to 3, then 8 to 11, each with the fourth after it.
+            let block = number + number / 4 * 4;
+            let first = _mm256_loadu_si256(blocks.at(block).wrapping_add(offset).cast());
+            let last = _mm256_loadu_si256(blocks.at(block + 4).wrapping_add(offset).cast());
+            let codes = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), last);
+            sums[number] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_xor_si512(codes, flip), a);
+            number += 1;
+        }
+        let left = sum_fours_avx512([sums[0], sums[1], sums[2], sums[3]]);
+        let right = sum_fours_avx512([sums[4], sums[5], sums[6], sums[7]]);
         let first = _mm512_shuffle_i32x4::<0b10_00_10_00>(left, right);
         let second = _mm512_shuffle_i32x4::<0b11_01_11_01>(left, right);
         let sums = _mm512_add_epi32(first, second);
@@ -203,21 +229,20 @@ pub(super) unsafe fn dot_halves_quads<const TABLE: bool>(
         let upper = _mm512_broadcast_i32x4(_mm_loadu_si128(a.add(16).cast()));
         let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
         let mask = _mm512_set1_epi8(15);
-        let at = |block: usize| _mm_loadu_si128(blocks.at(block).wrapping_add(offset).cast());
-        let code = |halves: __m512i| match TABLE {
-            true => _mm512_shuffle_epi8(table, halves),
-            false => halves,
-        };
-        let dot = |block: usize| {
-            let codes = _mm512_castsi128_si512(at(block));
-            let codes = _mm512_inserti32x4::<1>(codes, at(block + 4));
-            let codes = _mm512_inserti32x4::<2>(codes, at(block + 8));
-            let codes = _mm512_inserti32x4::<3>(codes, at(block + 12));
-            let first = code(_mm512_and_si512(codes, mask));
-            let last = code(_mm512_and_si512(_mm512_srli_epi16::<4>(codes), mask));
-            let sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), first, lower);
-            _mm512_dpbusd_epi32(sums, last, upper)
-        };
-        sum_fours_avx512([dot(0), dot(1), dot(2), dot(3)])
+        let mut sums = [_mm512_setzero_si512(); 4];
+        let mut block = 0;
+        while block < 4 {
+            let codes = four_places(blocks, offset, block);
+            let mut first = _mm512_and_si512(codes, mask);
+            let mut last = _mm512_and_si512(_mm512_srli_epi16::<4>(codes), mask);
+            if TABLE {
+                first = _mm512_shuffle_epi8(table, first);
+                last = _mm512_shuffle_epi8(table, last);
+            }
+            let sum = _mm512_dpbusd_epi32(_mm512_setzero_si512(), first, lower);
+            sums[block] = _mm512_dpbusd_epi32(sum, last, upper);
+            block += 1;
+        }
+        sum_fours_avx512(sums)
     }
 }
