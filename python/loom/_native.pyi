@@ -27,7 +27,6 @@ __all__ = [
     "after_fork_in_child",
     "after_fork_in_parent",
     "before_fork",
-    "change_images",
     "check_examples",
     "check_expression",
     "check_layer",
@@ -89,15 +88,6 @@ def reset_frame_statistics(device: str) -> None: ...
 def time_frames(device: str, what: str) -> None: ...
 def schedule_rate(schedule: str, base: float, step: int, total: int) -> float: ...
 def check_examples(network: Network, config: str, examples: _Examples) -> None: ...
-def change_images(
-    images: _Array,
-    out: _Array,
-    moves: _Array,
-    turns: _Array | None,
-    colours: _Array | None,
-    erased: _Array | None,
-    scale: float,
-) -> None: ...
 def check_expression(expression: str) -> None: ...
 def expression_mean(expression: str, output: _Array, target: _Array) -> float: ...
 def loss_and_gradient(

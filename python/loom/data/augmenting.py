@@ -1,8 +1,7 @@
 """Images that are other ones in each epoch, drawn so that it does not matter who makes them, or when.
 
-Everything that is drawn for an image comes from a counter: seed, epoch and the image's number, see
-`loom.data.philox`. What is done to its pixels is done by the engine, without the interpreter's lock, so that
-worker threads do it side by side.
+The geometry is done on whatever type images have, colours on real numbers. Everything that is drawn for an
+image comes from a counter: seed, epoch and the image's number, see `loom.data.philox`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from loom import _native
 from loom._settings.checks import real, whole
 from loom._settings.encoding import Plain
 from loom._typing import ArrayLike
@@ -34,9 +32,9 @@ _MIXES, _CENTRE_Y, _CENTRE_X = 13, 14, 15
 _SHARES, _TRIES = 16, 24
 """Where the draws of shares begin, in pairs, of which the first that is accepted counts; and how many there
 are."""
+_NEAR = 1 << 16
+"""How many numbers are worked on at a time."""
 _DRAWS = _SHARES + 2 * _TRIES
-_COMPUTED = frozenset(map(np.dtype, (np.uint8, np.float32, np.float64)))
-"""What the engine computes images in."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +115,15 @@ class Augment(Plain):
             raise ShapeError(
                 f"Augment: samples must be ({len(x)},), a number for each image, got {numbers.shape}"
             )
-        found: Images = np.empty_like(x)
-        self._change(x, found, uniforms(seed, epoch, numbers, _DRAWS), 1.0)
-        return found
+        draws = uniforms(seed, epoch, numbers, _DRAWS)
+        moved = self._geometry(x, draws)
+        if not self._colours:
+            return moved
+        coloured = self._coloured(moved, draws)
+        if x.dtype != np.uint8:
+            return coloured
+        back: Images = np.rint(coloured * np.float32(255.0)).astype(np.uint8)
+        return back
 
     def batch(
         self,
@@ -151,51 +155,92 @@ class Augment(Plain):
         """
         x = _checked(images)
         draws = uniforms(seed, epoch, samples, _DRAWS)
-        found: Images = np.empty(x.shape, np.float32 if x.dtype == np.uint8 else x.dtype)
-        self._change(x, found, draws, 255.0 if x.dtype == np.uint8 and not to_one else 1.0)
-        x = found
+        x = self._coloured(self._geometry(x, draws), draws)
+        if images.dtype == np.uint8 and not to_one:
+            x *= np.float32(255.0)
         if not (self.mixup or self.cutmix):
             return x, target
         return self._mixed(x, _shares(target, classes), draws)
 
-    def _change(self, x: Images, out: Images, draws: NDArray[np.float32], scale: float) -> None:
-        """Writes images as they were drawn into `out`; numbers made of bytes are multiplied by `scale`."""
-        if x.dtype not in _COMPUTED:
-            # Half precision and the like are computed in single.
-            wide = np.empty(x.shape, np.float32)
-            self._change(x.astype(np.float32), wide, draws, scale)
-            out[:] = wide
-            return
-        reach = 2 * self.crop + 1
-        moves = np.empty((len(x), 4), np.int64)
-        moves[:, 0], moves[:, 1] = draws[:, _FLIP] < self.flip, draws[:, _FLIP_VERTICAL] < self.flip_vertical
-        moves[:, 2] = (draws[:, _SHIFT_Y] * reach).astype(int) - self.crop
-        moves[:, 3] = (draws[:, _SHIFT_X] * reach).astype(int) - self.crop
-        turns = colours = erased = None
-        if self.rotate:
-            angles = (draws[:, _ANGLE] * 2 - 1) * np.float32(math.radians(self.rotate))
-            # Of whole arrays NumPy's own sines may differ from machine to machine.
-            turns = np.array([(math.sin(angle), math.cos(angle)) for angle in angles.tolist()], np.float32)
-        if self.brightness or self.contrast or self.saturation:
-            most = np.array([self.brightness, self.contrast, self.saturation], np.float32)
-            colours = 1 + (draws[:, _BRIGHTNESS : _SATURATION + 1] * 2 - 1) * most
-        if self.erase:
-            erased = self._rectangles(draws, *x.shape[2:])
-        flat: list[NDArray[Any] | None] = [
-            None if each is None else each.ravel() for each in (turns, colours, erased)
-        ]
-        _native.change_images(np.ascontiguousarray(x), out, moves.ravel(), flat[0], flat[1], flat[2], scale)
+    @property
+    def _colours(self) -> bool:
+        return bool(self.brightness or self.contrast or self.saturation or self.erase)
 
-    def _rectangles(self, draws: NDArray[np.float32], height: int, width: int) -> NDArray[np.int64]:
-        """Returns (rows, 4): top, left, height and width of what is erased, a height of 0 for nothing."""
+    def _geometry(self, x: Images, draws: NDArray[np.float32]) -> Images:
+        mirrored, upside = draws[:, _FLIP] < self.flip, draws[:, _FLIP_VERTICAL] < self.flip_vertical
+        reach = 2 * self.crop + 1
+        down = (draws[:, _SHIFT_Y] * reach).astype(int) - self.crop
+        right = (draws[:, _SHIFT_X] * reach).astype(int) - self.crop
+        changed = mirrored | upside | (down != 0) | (right != 0)
+        if changed.any():
+            # In one pass over those that change.
+            moved = np.empty_like(x)
+            for row, image in enumerate(x):
+                if not changed[row]:
+                    moved[row] = image
+                    continue
+                seen = image[:, :: -1 if upside[row] else 1, :: -1 if mirrored[row] else 1]
+                _shift(seen, moved[row], int(down[row]), int(right[row]))
+            x = moved
+        return (
+            _turned(x, (draws[:, _ANGLE] * 2 - 1) * np.float32(math.radians(self.rotate)))
+            if self.rotate
+            else x
+        )
+
+    def _coloured(self, x: Images, draws: NDArray[np.float32]) -> Images:
+        """Returns images from 0 to 1 with other colours, and with what is erased."""
+        numbers = np.dtype(np.float32) if x.dtype == np.uint8 else x.dtype
+        found = np.empty(x.shape, numbers)
+        # As much at a time as stays in a processor's cache.
+        step = max(_NEAR // max(int(np.prod(x.shape[1:])), 1), 1)
+        for first in range(0, len(x), step):
+            part, some = found[first : first + step], draws[first : first + step]
+            if x.dtype == np.uint8:
+                np.multiply(x[first : first + step], np.float32(1.0 / 255.0), out=part)
+            else:
+                part[:] = x[first : first + step]
+            if self.brightness or self.contrast or self.saturation:
+                self._recolour(part, some)
+        if self.erase:
+            self._erase(found, draws)
+        return found
+
+    def _recolour(self, x: Images, draws: NDArray[np.float32]) -> None:
+        """Changes colours in place.
+
+        With b, c and s the factors of brightness, contrast and saturation, all three together are
+        b c s x + b c (1 - s) grey + b (1 - c) mean, where the mean is that of the grey.
+        """
+
+        def factors(place: int, most: float) -> Images:
+            found: Images = 1 + (draws[:, place] * 2 - 1) * np.float32(most)
+            return found.astype(x.dtype)[:, None, None, None]
+
+        bright, contrast = factors(_BRIGHTNESS, self.brightness), factors(_CONTRAST, self.contrast)
+        colourful = factors(_SATURATION, self.saturation if x.shape[1] == 3 else 0.0)
+        if self.contrast or self.saturation:
+            grey = _grey(x)
+            mean = grey.reshape(len(x), -1).mean(axis=1, dtype=x.dtype)[:, None, None, None]
+            grey = grey * (bright * contrast * (1 - colourful))
+            grey += mean * (bright * (1 - contrast))
+            x *= bright * contrast * colourful
+            x += grey
+        else:
+            x *= bright
+        np.clip(x, 0, 1, out=x)
+
+    def _erase(self, x: Images, draws: NDArray[np.float32]) -> None:
+        """Makes rectangles zeros, in place."""
+        height, width = x.shape[2:]
         area = (0.02 + 0.31 * draws[:, _AREA]) * np.float32(height * width)
         aspect = np.exp((draws[:, _ASPECT] * 2 - 1) * np.float32(math.log(3.3)))
         tall = np.clip(np.rint(np.sqrt(area * aspect)), 1, height).astype(int)
         wide = np.clip(np.rint(np.sqrt(area / aspect)), 1, width).astype(int)
         top = (draws[:, _TOP] * (height - tall + 1)).astype(int)
         left = (draws[:, _LEFT] * (width - wide + 1)).astype(int)
-        found = np.stack([top, left, np.where(draws[:, _ERASES] < self.erase, tall, 0), wide], axis=1)
-        return found.astype(np.int64)
+        for row in np.flatnonzero(draws[:, _ERASES] < self.erase):
+            x[row, :, top[row] : top[row] + tall[row], left[row] : left[row] + wide[row]] = 0
 
     def _mixed(
         self, x: Images, target: NDArray[Any], draws: NDArray[np.float32]
@@ -233,6 +278,65 @@ def _checked(x: Images) -> Images:
             f"Augment: images are bytes from 0 to 255 or real numbers from 0 to 1, got {x.dtype}"
         )
     return x
+
+
+def _shift(image: Images, out: Images, down: int, right: int) -> None:
+    """Writes an image that is moved, with zeros where it was."""
+    height, width = image.shape[1:]
+    down, right = max(-height, min(down, height)), max(-width, min(right, width))
+    top, left = max(down, 0), max(right, 0)
+    bottom, end = height + min(down, 0), width + min(right, 0)
+    out[:, :top] = 0
+    out[:, bottom:] = 0
+    out[:, top:bottom, :left] = 0
+    out[:, top:bottom, end:] = 0
+    out[:, top:bottom, left:end] = image[:, top - down : bottom - down, left - right : end - right]
+
+
+def _turned(x: Images, angles: NDArray[np.float32]) -> Images:
+    """Returns images turned around their middles, interpolated between four pixels.
+
+    What lies outside is zeros: the image is padded by a pixel of them, where all that is farther away lands.
+    """
+    rows, channels, height, width = x.shape
+    padded = np.zeros((rows, channels, height + 3, width + 3), x.dtype)
+    padded[:, :, 1:-2, 1:-2] = x
+    stride = width + 3
+    down = np.arange(height, dtype=np.float32)[:, None] - np.float32((height - 1) / 2)
+    right = np.arange(width, dtype=np.float32)[None, :] - np.float32((width - 1) / 2)
+    turned = np.empty((rows, channels, height * width), x.dtype)
+    for row in range(rows):
+        sine, cosine = np.float32(math.sin(angles[row])), np.float32(math.cos(angles[row]))
+        y = np.clip(cosine * down + sine * right + np.float32((height - 1) / 2), -1, height) + 1
+        z = np.clip(cosine * right - sine * down + np.float32((width - 1) / 2), -1, width) + 1
+        top, left = y.astype(np.int32), z.astype(np.int32)
+        below, beside = (y - top).ravel(), (z - left).ravel()
+        place = (top * stride + left).ravel()
+        for channel in range(channels):
+            flat = padded[row, channel].ravel()
+            first, second = flat[place], flat[place + 1]
+            third, fourth = flat[place + stride], flat[place + stride + 1]
+            if flat.dtype == np.uint8:
+                first, second, third, fourth = (
+                    each.astype(np.float32) for each in (first, second, third, fourth)
+                )
+            upper = first + (second - first) * beside
+            lower = third + (fourth - third) * beside
+            found = upper + (lower - upper) * below
+            turned[row, channel] = np.rint(found) if x.dtype == np.uint8 else found
+    return turned.reshape(x.shape)
+
+
+def _grey(x: Images) -> Images:
+    """Returns (rows, 1, height, width): how bright colours are, by ITU-R 601."""
+    grey: Images
+    if x.shape[1] != 3:
+        grey = x.mean(axis=1, keepdims=True, dtype=x.dtype)
+        return grey
+    grey = x[:, :1] * x.dtype.type(0.299)
+    grey += x[:, 1:2] * x.dtype.type(0.587)
+    grey += x[:, 2:] * x.dtype.type(0.114)
+    return grey
 
 
 def _shares(target: NDArray[Any], classes: int | None) -> NDArray[Any]:

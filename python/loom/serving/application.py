@@ -61,10 +61,11 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
 
     net.build()
     measures = Measures(lambda: batcher.waiting)
-    batcher = Batcher(net, settings.batch_rows, settings.wait / 1000, measures.batch)
-    limit = RateLimit(settings.rate)
     engine = engine_of(net)
     indices, ports = engine.reads_indices, engine.ports
+    rows_of = None if ports is None else engine.native.predict
+    batcher = Batcher(net, settings.batch_rows, settings.wait / 1000, measures.batch, rows_of)
+    limit = RateLimit(settings.rate)
     # What reads samples by name: of a table's columns, or of inputs with names.
     named = net.encoder is not None or (ports is not None and bool(ports.inputs))
     outputs = ports if ports is not None and ports.outputs else None

@@ -11,7 +11,6 @@ from time import perf_counter
 import numpy as np
 
 from loom._typing import RealArray
-from loom.engine import engine_of
 from loom.network import Network
 
 __all__ = ["Batcher"]
@@ -35,15 +34,20 @@ class Batcher:
         rows: How many samples are computed at once.
         wait: The seconds that the first of a batch waits for others.
         told: Is called with the rows and the seconds of every batch.
+        rows_of: Predicts in place of the network's `predict`, by samples and how many at once: of named
+            inputs or outputs rows of all of them.
     """
 
     def __init__(
-        self, net: Network, rows: int, wait: float, told: Callable[[int, float], None] = lambda *_: None
+        self,
+        net: Network,
+        rows: int,
+        wait: float,
+        told: Callable[[int, float], None] = lambda *_: None,
+        rows_of: Callable[[RealArray, int], RealArray] | None = None,
     ) -> None:
         self._net = net
-        engine = engine_of(net)
-        # Of named inputs and outputs come rows of all of them.
-        self._computed = net.predict if engine.ports is None else engine.native.predict
+        self._rows_of = rows_of
         self._rows = rows
         self._wait = wait
         self._told = told
@@ -142,6 +146,7 @@ class Batcher:
             # With copies of a sample: not everything can read zeros.
             x = np.concatenate([x, np.repeat(x[:1], -rows % self._rows, axis=0)])
         began = perf_counter()
-        y = self._computed(x, self._rows)
+        computed = self._rows_of or self._net.predict
+        y = computed(x, self._rows)
         self._told(rows, perf_counter() - began)
         return y[:rows]

@@ -9,7 +9,6 @@ mod exchange;
 mod figures;
 mod forks;
 mod function;
-mod images;
 mod mesh;
 mod network;
 mod own_loss;
@@ -40,8 +39,6 @@ mod _native {
     use super::exchange::Meeting;
     #[pymodule_export]
     use super::forks::{after_fork_in_child, after_fork_in_parent, before_fork};
-    #[pymodule_export]
-    use super::images::change_images;
     #[pymodule_export]
     use super::mesh::{Mesh, Stepper};
     #[pymodule_export]

@@ -50,7 +50,6 @@ pub mod dtype;
 pub mod extents;
 #[cfg(feature = "gpu")]
 pub mod gpu;
-pub mod images;
 pub mod interrupt;
 pub mod io;
 pub mod layers;
