@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from loom.callbacks import History as History
     from loom.callbacks import LambdaCallback as LambdaCallback
     from loom.callbacks import Lookahead as Lookahead
+    from loom.callbacks import MaxNorm as MaxNorm
     from loom.callbacks import MLflowLogger as MLflowLogger
     from loom.callbacks import ModelCheckpoint as ModelCheckpoint
     from loom.callbacks import ReduceLROnPlateau as ReduceLROnPlateau
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
     from loom.device import reset_frame_statistics as reset_frame_statistics
     from loom.device import time_frames as time_frames
     from loom.diagnosis import DoctorWarning as DoctorWarning
+    from loom.full_batch import LBFGS as LBFGS
     from loom.gradient_check import check_gradients as check_gradients
     from loom.introspection import describe as describe
     from loom.introspection import has_method as has_method

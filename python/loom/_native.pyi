@@ -27,11 +27,13 @@ __all__ = [
     "after_fork_in_parent",
     "before_fork",
     "check_examples",
+    "check_expression",
     "check_layer",
     "copy_layer",
     "decode_tensor",
     "dtypes",
     "encode_tensor",
+    "expression_mean",
     "feedback_names",
     "feedback_parameter",
     "frame_statistics",
@@ -85,6 +87,8 @@ def reset_frame_statistics(device: str) -> None: ...
 def time_frames(device: str, what: str) -> None: ...
 def schedule_rate(schedule: str, base: float, step: int, total: int) -> float: ...
 def check_examples(network: Network, config: str, examples: _Examples) -> None: ...
+def check_expression(expression: str) -> None: ...
+def expression_mean(expression: str, output: _Array, target: _Array) -> float: ...
 def loss_and_gradient(
     loss: str,
     output: _Array,

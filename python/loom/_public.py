@@ -11,7 +11,7 @@ HOMES = {
         "loom.architecture": "Categories CellConfig LinkConfig NetworkConfig",
         "loom.callbacks": (
             "AimLogger CSVLogger Callback DeviationHistory EarlyStopping ExponentialMovingAverage History "
-            "LambdaCallback Lookahead MLflowLogger ModelCheckpoint ReduceLROnPlateau RunRecorder "
+            "LambdaCallback Lookahead MLflowLogger MaxNorm ModelCheckpoint ReduceLROnPlateau RunRecorder "
             "StochasticWeightAveraging StopTraining TensorBoard TerminateOnNaN WandbLogger WeightHistograms"
         ),
         "loom.card": "ModelCard",
@@ -28,6 +28,7 @@ HOMES = {
             "InvalidValueError LoomError MissingExtraError NonFiniteError OutOfMemoryError "
             "SerializationError ShapeError StateError"
         ),
+        "loom.full_batch": "LBFGS",
         "loom.gradient_check": "check_gradients",
         "loom.introspection": "describe has_method signature",
         "loom.measuring": "BottleneckWarning MeasureHistory Measures Observe",

@@ -24,6 +24,7 @@ ActivationName: TypeAlias = Literal[
     "relu",
     "relu_squared",
     "scaled_relu",
+    "selu",
     "sigmoid",
     "silu",
     "softplus",

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
-from loom import activations, initializers, losses, optimizers, schedules
+from loom import activations, initializers, losses, metrics, optimizers, schedules
 from loom._settings.checks import choice, noted
 from loom._settings.encoding import Named, encode
 from loom.architecture import (
@@ -64,6 +64,7 @@ _PROBES: dict[type, dict[str, Any]] = {
     LinkConfig: {"source": (0, 0, 0), "target": (0, 0, 0), "combine": "concat"},
     OutputConfig: {"cell": (0, 0, 0)},
     losses.Expr: {"expression": "y - t"},
+    metrics.Expr: {"expression": "y - t"},
     schedules.Epochs: {"schedule": "constant"},
     LongRopeRule: {"original_length": 2, "factors": (1.0,)},
 }
@@ -294,6 +295,14 @@ def _special(cls: type, field: dataclasses.Field[Any]) -> Schema:
         "then": _ref("schedule"),
         "loss": {"anyOf": [{"const": losses.AUTO}, _ref("loss"), _by_output(_ref("loss"))]},
         "loss_weights": _nullable(_by_output({"type": "number", "minimum": 0})),
+        "regularizers": _nullable(
+            {
+                "type": "object",
+                "additionalProperties": _object(
+                    {"l1": {"type": "number", "minimum": 0}, "l2": {"type": "number", "minimum": 0}}, []
+                ),
+            }
+        ),
         "metrics": {"anyOf": [_row(_ref("metric")), _by_output(_row(_ref("metric")))]},
         "early_stopping": _nullable(_ref("EarlyStopping")),
         "ignore_findings": _row({"enum": [*SEVERITIES, ALL]}),
@@ -312,6 +321,7 @@ def _special(cls: type, field: dataclasses.Field[Any]) -> Schema:
         "device": {"type": "string", "pattern": "^(auto|cpu|gpu(:[0-9]{1,9})?)$"},
         "monitor": {"type": "string"},
         "expression": {"type": "string"},
+        "called": _nullable({"type": "string", "minLength": 1}),
     }
     return known[field.name]
 

@@ -396,3 +396,31 @@ def test_indices_must_be_whole_numbers_in_range() -> None:
         net.fit(([[0, -1]], [[1.0]]), loom.TrainingConfig(loss="mse", device="cpu"))
     with pytest.raises(loom.InvalidValueError, match="whole numbers"):
         loom.Sequential([nn.Dense(2), nn.Embedding(5, 3)], input_shape=2).build()
+
+
+@pytest.mark.parametrize("branches", [1, 2, 4])
+def test_products_of_branches_are_numpys_with_their_gradients(branches: int) -> None:
+    rng = np.random.default_rng(branches)
+    layers = nn.Parallel([nn.Dense(3) for _ in range(branches)], combine="multiply")
+    net = loom.Sequential([layers], input_shape=4, seed=1, precision="float64")
+    x, dy = rng.normal(size=(5, 4)), rng.normal(size=(5, 3))
+    parameters = {name: np.array(values) for name, values in net.build().layers[0].parameters.items()}
+
+    def value(x: np.ndarray, **moved: np.ndarray) -> np.ndarray:
+        own = {**parameters, **moved}
+        parts = [
+            x @ own[f"branches.{each}.0.weight"].T + own[f"branches.{each}.0.bias"]
+            for each in range(branches)
+        ]
+        return np.asarray(np.prod(parts, axis=0))
+
+    np.testing.assert_allclose(net.forward(x), value(x), rtol=1e-12)
+    dx = net.backward(dy)
+    way = rng.normal(size=x.shape)
+    difference = (dy * (value(x + 1e-6 * way) - value(x - 1e-6 * way))).sum() / 2e-6
+    assert (dx * way).sum() == pytest.approx(difference, rel=1e-6)
+    for name, gradient in net.layers[0].gradients.items():
+        way = rng.normal(size=gradient.shape)
+        ends = [value(x, **{name: parameters[name] + by * way}) for by in (1e-6, -1e-6)]
+        difference = (dy * (ends[0] - ends[1])).sum() / 2e-6
+        assert (gradient * way).sum() == pytest.approx(difference, rel=1e-6, abs=1e-7), name

@@ -98,7 +98,7 @@ def test_names_callables_and_json() -> None:
         return float(np.abs(outputs - targets).max())
 
     assert metrics.names() == sorted(
-        ["accuracy", "auc", "f1", "iou", "mae", "mse", "precision", "r2", "recall", "top_k_accuracy"]
+        ["accuracy", "auc", "expr", "f1", "iou", "mae", "mse", "precision", "r2", "recall", "top_k_accuracy"]
     )
     assert metrics.resolve("mae") == metrics.MAE()
     assert metrics.MAE().to_config() == "mae"

@@ -319,8 +319,6 @@ def test_what_takes_one_input_says_so() -> None:
     net, data = towers(), samples()
     for what, call in {
         "doctor": lambda: loom.doctor(net, data, quiet()),
-        "find_rate": lambda: loom.find_rate(net, data, quiet()),
-        "predict_classes": lambda: net.predict_classes(data[0]),
         "input_gradients": lambda: net.input_gradients(data[0]),
         "Ensemble": lambda: loom.analysis.Ensemble([net]),
     }.items():

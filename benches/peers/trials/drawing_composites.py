@@ -50,7 +50,7 @@ def residual(chance: Chance, shape: Shape, depth: int) -> nn.Layer:
 
 def parallel(chance: Chance, shape: Shape, depth: int) -> nn.Layer:
     """Draws branches, and any way to combine what they make."""
-    combine = chance.one(["concat", "add", "average", "grid_scatter", "filter"])
+    combine = chance.one(["concat", "add", "average", "multiply", "grid_scatter", "filter"])
     first: list[nn.Layer] = [] if chance.happens(0.15) else row(chance, shape, 2, depth)
     made = layers_shape(first, shape)
     branches = [first]

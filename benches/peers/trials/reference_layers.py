@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,7 @@ def activate(function: Any, x: Tensor) -> Tensor:  # noqa: ANN401 - a name or an
         "relu": torch.relu,
         "leaky_relu": lambda x: F.leaky_relu(x, 0.01),
         "elu": F.elu,
+        "selu": F.selu,
         "relu_squared": lambda x: torch.relu(x) ** 2,
         "scaled_relu": lambda x: 1.1 * torch.relu(x),
         "sigmoid": torch.sigmoid,
@@ -413,6 +415,8 @@ def parallel(layer: nn.Parallel, scope: Scope, x: Tensor) -> Tensor:
         return torch.cat(made, dim=1 + (usual if layer.axis is None else layer.axis))
     if layer.combine in ("add", "average"):
         return sum(made[1:], made[0]) / (len(made) if layer.combine == "average" else 1)
+    if layer.combine == "multiply":
+        return math.prod(made[1:], start=made[0])
     if layer.combine == "grid_scatter":
         rows, columns = layer.grid or (1, 1)
         places = layer.places or [divmod(i, columns) for i in range(len(made))]

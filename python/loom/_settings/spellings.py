@@ -243,6 +243,8 @@ _NAMES = {
     "grad_clip": "gradient_clip",
     "max_grad_norm": "gradient_clip",
     "clipvalue": "clip_value",
+    "kernel_regularizer": "regularizers",
+    "regularizer": "regularizers",
     "random_state": "seed",
     "val_split": "validation_split",
     "valid_split": "validation_split",
@@ -413,6 +415,7 @@ _FUNCTIONS = {
     "mish": "mish",
     "hardswish": "hardswish",
     "hardsigmoid": "hardsigmoid",
+    "selu": "selu",
     "logsigmoid": "sigmoid",
 }
 

@@ -9,6 +9,7 @@ from loom.callbacks.early_stopping import EarlyStopping
 from loom.callbacks.functions import LambdaCallback
 from loom.callbacks.history import History
 from loom.callbacks.lookahead import Lookahead
+from loom.callbacks.max_norm import MaxNorm
 from loom.callbacks.mlflow_logger import MLflowLogger
 from loom.callbacks.moving_average import ExponentialMovingAverage
 from loom.callbacks.reduce_on_plateau import ReduceLROnPlateau
@@ -33,6 +34,7 @@ __all__ = [
     "Logs",
     "Lookahead",
     "MLflowLogger",
+    "MaxNorm",
     "ModelCheckpoint",
     "ReduceLROnPlateau",
     "RunRecorder",

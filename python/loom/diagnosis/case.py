@@ -32,6 +32,7 @@ _RANGES = {
     "gelu_tanh": (-0.171, np.inf),
     "mish": (-0.309, np.inf),
     "hardswish": (-0.375, np.inf),
+    "selu": (-1.759, np.inf),
 }
 
 SOFTMAXES = frozenset(

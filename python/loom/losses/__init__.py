@@ -135,8 +135,9 @@ class Huber(Loss):
 class Expr(Loss):
     """A loss of one's own, written as text: the mean of it over all elements.
 
-    `y` is an element of the output and `t` the target's; the rest is as in `nn.Expr`. The derivative is
-    made by rule. It runs on every device, takes weights of samples, and is saved as text.
+    `y` is an element of the output and `t` the target's; the rest is as in `nn.Expr`, sums and means over
+    axes of a sample included. The derivative is made by rule. It runs on every device, takes weights of
+    samples, and is saved as text.
 
     Args:
         expression: The text, in which both stand.
@@ -157,9 +158,8 @@ class Expr(Loss):
     def __post_init__(self) -> None:
         if not isinstance(self.expression, str):
             raise ConfigError(f"losses.Expr: expression must be text, got {shown(self.expression)}")
-        one = np.ones((1, 1), np.float32)
         try:
-            _native.loss_and_gradient(json.dumps({"expression": self.expression}), one, one, None, 0.0, None)
+            _native.check_expression(self.expression)
         except LoomError as error:
             raise ConfigError(f"losses.Expr: {error}") from None
 

@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING
 
 from loom._settings.spellings import attribute_error
 from loom.metrics.by_class import AUC, F1, AverageName, Counted, IoU, Precision, Recall
+from loom.metrics.expression import Expr
 from loom.metrics.own import MAE, MSE, R2, Accuracy, Metric, TopKAccuracy, correct
-from loom.metrics.resolving import MetricFunction, MetricLike, name_of, names, resolve, resolve_all
+from loom.metrics.resolving import (
+    MetricFunction,
+    MetricLike,
+    in_engine,
+    name_of,
+    names,
+    resolve,
+    resolve_all,
+)
 from loom.metrics.scikit_learn import ScikitLearnMetric, is_score, sklearn
 
 __all__ = [
@@ -26,6 +35,7 @@ __all__ = [
     "Accuracy",
     "AverageName",
     "Counted",
+    "Expr",
     "IoU",
     "Metric",
     "MetricFunction",
@@ -35,6 +45,7 @@ __all__ = [
     "ScikitLearnMetric",
     "TopKAccuracy",
     "correct",
+    "in_engine",
     "is_score",
     "name_of",
     "names",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,8 @@ class Metric(Named):
     """Base of the metrics that loom computes."""
 
     __slots__ = ()
+    # Whether the engine computes it from batches as they come; otherwise it is called with all of them.
+    in_engine: ClassVar[bool] = True
 
     @property
     def name(self) -> str:

@@ -12,7 +12,7 @@ from loom._typing import MetricName
 from loom.metrics.own import FAMILY, Metric
 from loom.metrics.scikit_learn import PREFIX, ScikitLearnMetric, functions
 
-__all__ = ["MetricFunction", "MetricLike", "name_of", "names", "resolve", "resolve_all"]
+__all__ = ["MetricFunction", "MetricLike", "in_engine", "name_of", "names", "resolve", "resolve_all"]
 
 MetricFunction: TypeAlias = "Callable[[NDArray[Any], NDArray[Any]], float]"
 MetricLike: TypeAlias = "MetricName | str | Metric | MetricFunction | Mapping[str, Any]"
@@ -53,6 +53,11 @@ def resolve_all(values: Iterable[MetricLike], loss: str | None = None) -> tuple[
     if loss is not None:
         found = [metric.under(loss) if isinstance(metric, ScikitLearnMetric) else metric for metric in found]
     return tuple(found)
+
+
+def in_engine(metric: MetricLike) -> bool:
+    """Returns whether the engine computes a metric from batches as they come."""
+    return isinstance(metric, Metric) and metric.in_engine
 
 
 def name_of(metric: Metric | MetricFunction) -> str:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
         loss_weights: Mapping[str, float]
         gradient_clip: float | None
         clip_value: float | None
+        regularizers: Mapping[str, Mapping[str, float]] | None
+        gradient_noise: float
         device: str
         seed: int
         shuffle: bool

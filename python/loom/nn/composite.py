@@ -231,7 +231,7 @@ class Parallel(Layer):
     """Branches that read the same input, and a way to combine what they make.
 
     "concat" puts outputs side by side along an axis: the last, or the channels of images and
-    volumes. "add" and "average" are what they say. "grid_scatter" puts each output at a place of
+    volumes. "add", "average" and "multiply" are what they say. "grid_scatter" puts each output at a place of
     its own on a grid, (rows, columns, *output), with zeros where no branch writes. "filter" adds
     them up weighted by a softmax over the scores that `gate` makes of the input: every sample
     routes itself, and gradients reach the gate.
@@ -240,7 +240,7 @@ class Parallel(Layer):
 
     Args:
         branches: Each a layer, several in a row, or an empty list, which hands the input on.
-        combine: "concat", "add", "average", "grid_scatter" or "filter".
+        combine: "concat", "add", "average", "multiply", "grid_scatter" or "filter".
         axis: For concat: the axis, counted without the batch.
         grid: For grid_scatter: (rows, columns).
         places: For grid_scatter: (row, column) of each branch; row by row by default.
@@ -257,7 +257,7 @@ class Parallel(Layer):
     """
 
     branches: Sequence[LayersLike]
-    combine: Literal["concat", "add", "average", "grid_scatter", "filter"] = "concat"
+    combine: Literal["concat", "add", "average", "multiply", "grid_scatter", "filter"] = "concat"
     axis: int | None = None
     grid: Sequence[int] | None = None
     places: Sequence[Sequence[int]] | None = None

@@ -22,14 +22,19 @@ ParameterLike: TypeAlias = "float | Sequence[int] | Mapping[str, Any]"
 @FAMILY.register("expr")
 @dataclass(frozen=True, init=False)
 class Expr(Layer):
-    """A function of one's own, of every element `x` by itself, written as text; the shape stays.
+    """A function of one's own, written as text: of every element `x`, and of sums and means over axes.
 
     Text is read as Python's arithmetic is: `+ - * / **`, the comparisons `< <= > >= == !=`, which are 1 where
     they hold and 0 elsewhere, numbers, `pi`, and calls of every activation by its name (`gelu(x)`,
     `leaky_relu(x, 0.2)`) and of `exp expm1 log log1p sqrt abs sign erf sin cos`, `max(a, b)`, `min(a, b)`,
-    `clip(a, low, high)` and `where(condition, a, b)`. Derivatives are made by rule from the text; at a corner
-    they are what those of `"relu"` are, 0 on the flat side. What stands twice is computed once. Files hold
-    the text, so that nothing but loom is needed to load them.
+    `clip(a, low, high)` and `where(condition, a, b)`. `sum(a, axis=-1)` and `mean(a, axis=(1, 2))` go over
+    axes of a sample, counted from 0 without the batch or from the last back, `sum(a)` over all of them; such
+    an axis has one element then, which goes with each of the others: `x - mean(x, axis=-1)`. The shape stays,
+    but where all that is left of an axis is its sum or mean it has the extent 1.
+
+    Derivatives are made by rule from the text; at a corner they are what those of `"relu"` are, 0 on the flat
+    side. What stands twice is computed once. Files hold the text, so that nothing but loom is needed to load
+    them.
 
     Args:
         expression: The text, of at most 2,000 characters.
@@ -41,13 +46,15 @@ class Expr(Layer):
     Raises:
         ConfigError: The text is no expression, with a caret below the place; or a parameter is not used, or
             named as a function is.
-        ShapeError: In a network, an array does not broadcast to the input.
+        ShapeError: In a network, an array does not broadcast to the input, or an axis is not there.
 
     Examples:
         >>> swish = nn.Expr("a * x * sigmoid(b * x)", a=(4,), b=1.5)
         >>> net = loom.Sequential([swish], input_shape=4)
         >>> {name: array.tolist() for name, array in net.layers[0].parameters.items()}
         {'a': [1.0, 1.0, 1.0, 1.0], 'b': [1.5]}
+        >>> loom.Sequential([nn.Expr("x / sqrt(sum(x * x, axis=-1))")], input_shape=2).predict([[3.0, 4.0]])
+        array([[0.6, 0.8]], dtype=float32)
         >>> nn.Expr("x * tnh(x)")  # doctest: +IGNORE_EXCEPTION_DETAIL
         Traceback (most recent call last):
         loom.errors.ConfigError: Expr: unknown function "tnh"; did you mean "tanh"?

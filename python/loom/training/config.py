@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 from loom import losses, metrics, optimizers, schedules
 from loom._settings.checks import choice, choice_or_real, flag, flag_or_name, real, whole
 from loom._settings.encoding import Plain
-from loom._settings.suggestions import shown
+from loom._settings.suggestions import shown, unknown
 from loom._typing import JSON
 from loom.callbacks import EarlyStopping
 from loom.device import check_device
@@ -52,6 +52,14 @@ class TrainingConfig(Plain):
         gradient_clip: Scales all gradients together when their global L2 norm
             exceeds this; None or 0 leaves them alone.
         clip_value: Clamps each element of the gradients to this magnitude.
+        regularizers: Penalties on weights: {"*.weight": {"l2": 1e-4}} adds 1e-4 times the sum of the squares
+            of all parameters of that name to what is minimised, "l1" times the sum of their magnitudes. Keys
+            are patterns of parameters' paths ("0.0.0.1.weight"), of layers' paths or of kinds of layers
+            ("conv*"); where several name a parameter, they add up. The losses that are told are without
+            them, and frozen parameters have none. Their gradients are part of those that are clipped.
+        gradient_noise: The variance of normal noise that is added to every gradient in the first step; it
+            falls with the step to the power of 0.55 (Neelakantan et al. 2015). It is drawn from the network's
+            seed.
         device: Where training runs: "cpu"; "gpu" or "gpu:0", "gpu:1", ...; or "auto":
             where `Network.to` has placed the network, otherwise the first GPU that is
             hardware (for float32 networks), and the CPU where there is none. The
@@ -123,6 +131,8 @@ class TrainingConfig(Plain):
     loss_weights: Mapping[str, float] | None = None
     gradient_clip: float | None = None
     clip_value: float | None = None
+    regularizers: Mapping[str, Mapping[str, float]] | None = None
+    gradient_noise: float = 0.0
     device: str = "auto"
     seed: int = 0
     shuffle: bool = True
@@ -161,6 +171,8 @@ class TrainingConfig(Plain):
             "class_weight": _class_weight(self.class_weight),
             "metrics": _metrics(self.metrics),
             "loss_weights": _loss_weights(self.loss_weights),
+            "regularizers": _regularizers(self.regularizers),
+            "gradient_noise": real(where, "gradient_noise", self.gradient_noise, least=0.0),
             "early_stopping": _early_stopping(self.early_stopping),
             "ignore_findings": ignored(f"{where}: ignore_findings", self.ignore_findings),
         }
@@ -206,6 +218,10 @@ class TrainingConfig(Plain):
             del settings["shards"]
         if not settings["split_moments"]:
             del settings["split_moments"]
+        if settings["regularizers"] is None:
+            del settings["regularizers"]
+        if not settings["gradient_noise"]:
+            del settings["gradient_noise"]
         return settings
 
     @property
@@ -277,6 +293,32 @@ def _loss_weights(value: object) -> dict[str, float] | None:
         name: real("TrainingConfig", f'the weight of "{name}" in loss_weights', weight, least=0.0)
         for name, weight in value.items()
     }
+
+
+def _regularizers(value: object) -> dict[str, dict[str, float]] | None:
+    if value is None:
+        return None
+    where = "TrainingConfig"
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise ConfigError(
+            f'{where}: regularizers must be penalties by pattern, such as {{"*.weight": {{"l2": 1e-4}}}}, '
+            f"got {shown(value)}"
+        )
+    found: dict[str, dict[str, float]] = {}
+    for pattern, penalty in value.items():
+        if not isinstance(penalty, Mapping) or not penalty:
+            raise ConfigError(
+                f'{where}: the regularizer of "{pattern}" must be a mapping of "l1" and "l2", '
+                f"got {shown(penalty)}"
+            )
+        for name in penalty:
+            if name not in ("l1", "l2"):
+                raise unknown("regularizer", name, ["l1", "l2"])
+        found[pattern] = {
+            name: real(where, f'{name} of the regularizer of "{pattern}"', factor, least=0.0)
+            for name, factor in penalty.items()
+        }
+    return found
 
 
 def _metrics(

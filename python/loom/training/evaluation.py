@@ -180,7 +180,7 @@ class Evaluation:
         """Returns what was measured, and where they are kept or asked for, outputs and targets."""
         network = self._engine.native
         evaluator = _native.Evaluator(network, self._config)
-        keep = keep or not all(isinstance(metric, metrics.Metric) for metric in self._metrics)
+        keep = keep or not all(map(metrics.in_engine, self._metrics))
         seen: list[tuple[NDArray[Any], NDArray[Any]]] = []
         for examples in self._batches():
             sizing = self._form.sizing
@@ -217,7 +217,7 @@ def in_order(
     found: dict[str, float] = {}
     for metric in chosen:
         name = metrics.name_of(metric)
-        if isinstance(metric, metrics.Metric):
+        if metrics.in_engine(metric):
             found[name] = next(measured)
         elif seen:
             whole = whole or tuple(map(np.concatenate, zip(*seen, strict=True)))

@@ -330,7 +330,7 @@ class _Run:
         self.settings = engine_config(config, shape, observe=self.observe, tween=self.tween)
         named = isinstance(config.loss, Mapping)
         self.metrics = metrics.resolve_all(config.metrics, None if named else loss_name(config.loss))
-        self.functions = [metric for metric in self.metrics if not isinstance(metric, metrics.Metric)]
+        self.functions = [metric for metric in self.metrics if not metrics.in_engine(metric)]
 
     def _form_of(self, first: TrainingBatch) -> Form:
         """Returns what examples look like; chooses the loss by the first of them where it is open."""

@@ -55,7 +55,7 @@ def engine_config(
     if own is not None:
         # What targets are like.
         config = replace(config, loss="nll" if losses.is_classification(config.loss) else "mse")
-    known = [metric for metric in config.metrics if isinstance(metric, metrics.Metric)]
+    known = [metric for metric in config.metrics if metrics.in_engine(metric)]
     encoded = replace(config, metrics=known, class_weight=None, early_stopping=None).to_config()
     elsewhere = {
         "device",
@@ -75,6 +75,8 @@ def engine_config(
         "validation_split": 0.0,
         "class_weight": weights,
     }
+    if config.regularizers is not None:
+        engine["regularizers"] = [{"on": on, **penalty} for on, penalty in config.regularizers.items()]
     if by_output is not None:
         engine["outputs"] = [
             {"loss": encode(loss), "weight": loss_weights.get(name, 1.0)} for name, loss in by_output.items()

@@ -48,7 +48,10 @@ mod _native {
         TensorFile, decode_tensor, encode_tensor, is_lent, write_gguf, write_safetensors,
     };
     #[pymodule_export]
-    use super::training::{Evaluator, Report, Trainer, check_examples, loss_and_gradient, schedule_rate};
+    use super::training::{
+        Evaluator, Report, Trainer, check_examples, check_expression, expression_mean, loss_and_gradient,
+        schedule_rate,
+    };
     #[pymodule_export]
     use super::tween::{
         TweenState, feedback_names, feedback_parameter, measure_history, measures, moment,

@@ -388,3 +388,23 @@ pub fn loss_and_gradient(
         detached(py, move || engine::loss_and_gradient(loss, output, &target, weight.as_deref(), &options))?;
     Ok((value, to_numpy(py, gradient)?))
 }
+
+/// The mean of an expression over all elements of outputs and targets.
+#[pyfunction]
+pub fn expression_mean(
+    py: Python<'_>,
+    expression: &str,
+    output: &Bound<'_, PyAny>,
+    target: &Bound<'_, PyAny>,
+) -> PyResult<f64> {
+    let output = crate::arrays::RealArray::borrow(output)?;
+    let target = crate::arrays::TargetArray::borrow(target)?;
+    let (output, target) = (output.view()?, target.view()?);
+    detached(py, move || engine::expression_mean(expression, output, &target))
+}
+
+/// Refuses a text that is no expression of outputs and targets.
+#[pyfunction]
+pub fn check_expression(expression: &str) -> PyResult<()> {
+    engine::check_expression(expression).map_err(exception)
+}

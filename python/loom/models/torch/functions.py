@@ -230,7 +230,7 @@ _CALLS: dict[str, Call] = {
     "softmax": lambda given, before, after: softmax(given["dim"], before),
     **{
         name: _function(name)
-        for name in ("relu", "sigmoid", "tanh", "silu", "mish", "hardswish", "hardsigmoid")
+        for name in ("relu", "sigmoid", "tanh", "silu", "mish", "hardswish", "hardsigmoid", "selu")
     },
     "softplus": _function("softplus"),
     **dict.fromkeys(("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten"), _reshape),

@@ -359,6 +359,7 @@ _MODULES: dict[str, Callable[[Any, Shape, Shape], Row]] = {
     "Mish": _activations("mish"),
     "Hardswish": _activations("hardswish"),
     "Hardsigmoid": _activations("hardsigmoid"),
+    "SELU": _activations("selu"),
     "GELU": lambda module, before, after: activation("gelu" if module.approximate == "none" else "gelu_tanh"),
     "LeakyReLU": lambda module, before, after: activation({"leaky_relu": {"slope": module.negative_slope}}),
     "ELU": lambda module, before, after: activation({"elu": {"alpha": module.alpha}}),

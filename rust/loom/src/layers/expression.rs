@@ -5,15 +5,13 @@ use super::kind_registry::Configured;
 use super::one_input::{Backward, OneInput, one_input};
 use super::settings::{Form, forms, kind_and_config, settings};
 use super::{Context, Forward, Layer, ParameterSpec, Sample, single};
-use crate::ops::expression::{Expression, Repeated, functions};
-use crate::ops::{BiasGradient, Evaluate};
+use crate::ops::BiasGradient;
+use crate::ops::expression::{Expression, Operand, Shaped, Total, functions};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::weights::{Initializer, Layout};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
-
 /// What stands for the layer's input.
 const INPUT: &str = "x";
 
@@ -38,7 +36,8 @@ fn one() -> f64 {
 forms! { ExpressionParameter => Form::Other }
 
 settings! {
-    /// A function of every element by itself, given as text: `a * x + b`. The shape stays.
+    /// A function of every element by itself, given as text: `a * x + b`. The shape stays but for axes of which there
+    /// is only the sum or mean, as of the last in `mean(x, -1)`; these have one element then.
     ///
     /// The outside sees every parameter in its extents, one number as (1,).
     #[derive(Clone, Debug, PartialEq)]
@@ -51,14 +50,6 @@ settings! {
     }
 }
 
-/// How a parameter lies on a row: (outer, elements, inner).
-#[derive(Clone, Copy)]
-struct Extents {
-    outer: usize,
-    count: usize,
-    inner: usize,
-}
-
 impl Expr {
     fn parsed(&self) -> Result<Expression> {
         let parameters = self.parameters.iter().map(|parameter| parameter.name.as_str());
@@ -66,61 +57,46 @@ impl Expr {
         Expression::parse(&self.expression, &names)
     }
 
-    /// The extents of each parameter.
-    fn extents(&self, input: &Shape) -> Result<Vec<Extents>> {
-        self.parameters.iter().map(|parameter| parameter.extents(input)).collect()
-    }
-
-    /// The operation of this program, whose first inputs are x and the parameters.
-    fn evaluate(&self, program: crate::ops::expression::Program, extents: &[Extents]) -> Evaluate {
-        let repeated = |number: &usize| {
-            let extents = extents.get(number.checked_sub(1)?)?;
-            Some(Repeated { count: extents.count, inner: extents.inner })
-        };
-        let repeated = program.reads().iter().map(repeated).collect();
-        Evaluate { program: Arc::new(program), repeated, text: self.expression.as_str().into() }
+    /// The expression over rows of these extents.
+    fn shaped(&self, input: &Shape) -> Result<Shaped> {
+        self.parameters.iter().try_for_each(|parameter| parameter.check(input))?;
+        let own = self.parameters.iter().map(|parameter| Operand::Shared(parameter.shape.clone()));
+        let operands = std::iter::once(Operand::Rows).chain(own).collect();
+        self.parsed()?.shaped(&self.expression, input, operands)
     }
 }
 
 impl ExpressionParameter {
-    fn extents(&self, input: &Shape) -> Result<Extents> {
+    /// Refuses extents that do not broadcast to the input.
+    fn check(&self, input: &Shape) -> Result<()> {
         let refused = |why: &str| {
             let shape = Shape::from(&self.shape[..]);
-            Error::Shape(format!(
+            Err(Error::Shape(format!(
                 "Expr: parameter \"{}\" of shape {shape} does not broadcast to the input {input}: {why}",
                 self.name
-            ))
+            )))
         };
         let axes: &[usize] = input;
         let Some(lead) = axes.len().checked_sub(self.shape.len()) else {
-            return Err(refused(
+            return refused(
                 "it has more axes than the input; extents are aligned with the input's last axes",
-            ));
+            );
         };
-        let own = std::iter::repeat_n(&1, lead).chain(&self.shape);
-        let (mut outer, mut count, mut inner) = (1, 1, 1);
-        for (own, axis) in own.zip(axes) {
+        let (mut own_before, mut one_behind) = (false, false);
+        for (own, axis) in self.shape.iter().zip(&axes[lead..]) {
             match (own, axis) {
                 (1, 1) => {}
-                (1, axis) if count == 1 => outer *= axis,
-                (1, axis) => inner *= axis,
+                (1, _) => one_behind = own_before,
                 (own, axis) if own != axis => {
-                    return Err(refused("every extent must be 1 or the input's of the same axis"));
+                    return refused("every extent must be 1 or the input's of the same axis");
                 }
-                _ if inner > 1 => {
-                    return Err(refused(
-                        "extents of 1 between others are not supported; swap axes with Permute",
-                    ));
+                _ if one_behind => {
+                    return refused("extents of 1 between others are not supported; swap axes with Permute");
                 }
-                (own, _) => count *= own,
+                _ => own_before = true,
             }
         }
-        // One number is the same everywhere.
-        Ok(if count == 1 {
-            Extents { outer: 1, count, inner: outer * inner }
-        } else {
-            Extents { outer, count, inner }
-        })
+        Ok(())
     }
 }
 
@@ -158,6 +134,22 @@ impl Configured for Expr {
                 [3, 2, 4],
             ),
             Sample::new(expr("(x * x + 1) ** p", &[("p", &[2, 1], 0.5)]), [3, 2, 4]),
+            Sample::new(
+                expr(
+                    "g * (x - mean(x, -1)) / sqrt(mean((x - mean(x, -1)) ** 2, axis=-1) + 0.1) + b",
+                    &[("g", &[5], 1.0), ("b", &[5], 0.5)],
+                ),
+                [3, 5],
+            ),
+            Sample::new(
+                expr(
+                    "x * sigmoid(a * mean(x, 1, 2)) + sum(exp(a) * x, 0) / sum(exp(a), axis=(0, 1, 2)) - tanh(mean(x))",
+                    &[("a", &[3, 1, 1], 0.5)],
+                ),
+                [3, 2, 4],
+            ),
+            Sample::new(expr("sqrt(sum(x * x, 0) + a)", &[("a", &[4], 0.5)]), [3, 2, 4]),
+            Sample::new(expr("mean(x, -1)", &[]), [3, 5]),
         ]
     }
 
@@ -194,9 +186,7 @@ impl Layer for Expr {
     kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
-        let input = single(self.kind(), inputs)?;
-        self.extents(input)?;
-        Ok(input.clone())
+        Ok(self.shaped(single(self.kind(), inputs)?)?.output())
     }
 
     fn parameters(&self, _inputs: &[Shape]) -> Vec<ParameterSpec> {
@@ -215,7 +205,8 @@ impl Layer for Expr {
 
     fn is_stepwise(&self) -> bool {
         // Arrays of more axes than the last one may differ from step to step.
-        self.parameters.iter().all(|parameter| parameter.shape.len() < 2)
+        let shared = self.parameters.iter().all(|parameter| parameter.shape.len() < 2);
+        shared && self.parsed().is_ok_and(|parsed| !parsed.sums_over_more_than_the_last_axis())
     }
 
     one_input!();
@@ -227,49 +218,44 @@ impl OneInput for Expr {
         if let Some(activation) = parsed.activation() {
             return Ok(activate(b, activation, x));
         }
-        let shape = b.shape(x).clone();
-        let op = self.evaluate(parsed.value(), &self.extents(&shape)?);
-        let mut reads = Vec::new();
-        for number in op.program.reads() {
-            reads.push(match number.checked_sub(1) {
-                None => x,
-                Some(parameter) => cx.read(b, &self.parameters[parameter].name)?,
-            });
+        let shaped = self.shaped(&b.shape(x).clone())?;
+        let plan = shaped.value()?;
+        let mut given = vec![Some(x)];
+        for parameter in &self.parameters {
+            given.push(Some(cx.read(b, &parameter.name)?));
         }
-        Ok(Forward::new(b.apply(op, &reads, "y", shape)))
+        let (results, sums) = b.evaluate(&plan, given, "y")?;
+        let [output] = results[..] else {
+            return Err(Error::Internal("an expression has one value".into()));
+        };
+        Ok(Forward::saving(output, sums))
     }
 
     fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
         let Backward { cx, x, forward, gradient, want } = *back;
-        let parsed = self.parsed()?;
-        if let Some(activation) = parsed.activation() {
+        if let Some(activation) = self.parsed()?.activation() {
             return Ok(Some(activate_backward(b, activation, forward, gradient)));
         }
-        let (shape, count) = (b.shape(x).clone(), self.parameters.len());
-        let extents = self.extents(&shape)?;
+        let shaped = self.shaped(&b.shape(x).clone())?;
+        let count = self.parameters.len();
         let wanted: Vec<usize> =
             (0..=count).filter(|number| if *number == 0 { want.inputs } else { want.parameters }).collect();
-        let op = self.evaluate(parsed.gradients(&wanted), &extents);
-        let mut reads = Vec::new();
-        for number in op.program.reads() {
-            reads.push(match *number {
-                0 => x,
-                number if number <= count => cx.read(b, &self.parameters[number - 1].name)?,
-                number if number == count + 1 => forward.output,
-                _ => gradient,
-            });
+        let (plan, of) = shaped.gradients(&wanted)?;
+        let mut given = vec![Some(x)];
+        for parameter in &self.parameters {
+            given.push(Some(cx.read(b, &parameter.name)?));
         }
-        let labels =
-            wanted.iter().map(|number| (if *number == 0 { "dx" } else { "dparameter" }, shape.clone()));
-        let results = b.apply_list(op, &reads, labels);
+        given.extend([Some(forward.output), Some(gradient)]);
+        given.extend(forward.saved.iter().copied().map(Some));
+        let (results, _) = b.evaluate(&plan, given, "dx")?;
         let mut input_gradient = None;
-        for (number, result) in wanted.into_iter().zip(results) {
-            let Some(parameter) = number.checked_sub(1) else {
+        for (of, result) in of.into_iter().zip(results) {
+            let Some(parameter) = of.0.checked_sub(1) else {
                 input_gradient = Some(result);
                 continue;
             };
-            let Extents { outer, count, inner } = extents[parameter];
-            let sum = BiasGradient { outer, channels: count, inner };
+            let Total { outer, channels, inner } = shaped.total(of)?;
+            let sum = BiasGradient { outer, channels, inner };
             cx.contribute(b, &self.parameters[parameter].name, sum, &[result])?;
         }
         Ok(input_gradient)

@@ -7,6 +7,7 @@ use super::{
     ActivationLayer, Context, Conv2D, Dense, Flatten, Forward, Layer, ParameterSpec, Residual, Sample, Steps,
     Want,
 };
+use crate::ops::expression::{Expression, Operand};
 use crate::ops::pointwise::Activation;
 use crate::ops::{self, Concat, Direction, MAX_READS, Mix, MixPart, Scale, Slice};
 use crate::program::{Builder, Value};
@@ -27,6 +28,8 @@ pub enum CombineMode {
     Add,
     /// Their mean.
     Average,
+    /// Their product, element by element.
+    Multiply,
     /// Each at a place of its own on a grid: (rows, columns, ...), zeros where no branch writes.
     GridScatter,
     /// Their sum weighted by a trained gate, for every row of the batch by itself.
@@ -34,7 +37,9 @@ pub enum CombineMode {
 }
 
 forms! {
-    CombineMode => names(&[Self::Concat, Self::Add, Self::Average, Self::GridScatter, Self::Filter]),
+    CombineMode => names(&[
+        Self::Concat, Self::Add, Self::Average, Self::Multiply, Self::GridScatter, Self::Filter,
+    ]),
 }
 
 settings! {
@@ -124,7 +129,7 @@ impl Parallel {
                 let shape = Shape::new([&[rows, columns], &first[..]].concat());
                 Ok((order, Concat { outer: 1, total: extents::product(&[rows, columns, len]), parts }, shape))
             }
-            CombineMode::Add | CombineMode::Average | CombineMode::Filter => {
+            CombineMode::Add | CombineMode::Average | CombineMode::Multiply | CombineMode::Filter => {
                 // One behind the other, as a weighted sum reads them.
                 let len = first.len();
                 let parts = (0..shapes.len()).map(|branch| (branch * len, len)).collect();
@@ -145,6 +150,14 @@ impl Parallel {
     fn gate_softmax(&self, direction: Direction) -> ops::Softmax {
         ops::Softmax { direction, outer: 1, classes: self.branches.len(), inner: 1, temperature: 1.0 }
     }
+}
+
+/// The product of two values, element by element.
+fn times(b: &mut Builder, one: Value, other: Value) -> Result<Value> {
+    let (text, rows) = ("a * b", vec![Operand::Rows, Operand::Rows]);
+    let plan = Expression::parse(text, &["a", "b"])?.shaped(text, &b.shape(one).clone(), rows)?.value()?;
+    let (results, _) = b.evaluate(&plan, vec![Some(one), Some(other)], "product")?;
+    results.first().copied().ok_or_else(|| Error::Internal("a product has a value".into()))
 }
 
 /// Joins any number of values, as many at a time as an operation reads.
@@ -216,6 +229,8 @@ impl Configured for Parallel {
             Sample::new(nested, [4]),
             Sample::new(deep, [4]),
             Sample::new(Self::new(two(3), CombineMode::Average), [2, 3]),
+            Sample::new(Self::new(two(3), CombineMode::Multiply), [2, 3]),
+            Sample::new(Self::new(vec![dense(3)], CombineMode::Multiply), [2]),
             Sample::new(scattered, [2]),
             Sample::new(filter, [4]),
             Sample::new(two_levels, [4]),
@@ -284,7 +299,7 @@ impl Layer for Parallel {
 
     fn is_stepwise(&self) -> bool {
         // A gate looks at the whole of its input.
-        matches!(self.combine, CombineMode::Concat | CombineMode::Add | CombineMode::Average)
+        !matches!(self.combine, CombineMode::GridScatter | CombineMode::Filter)
             && self.axis != Some(0)
             && self.branches.iter().all(Chain::is_stepwise)
     }
@@ -294,7 +309,7 @@ impl Layer for Parallel {
         let first = branches.next().unwrap_or(Steps::Whole);
         let all = branches.fold(first, Steps::beside);
         let joins_steps = self.axis == Some(0) && all == Steps::Kept;
-        let known = matches!(self.combine, CombineMode::Concat | CombineMode::Add | CombineMode::Average);
+        let known = !matches!(self.combine, CombineMode::GridScatter | CombineMode::Filter);
         if known && !joins_steps { all } else { Steps::Whole }
     }
 
@@ -319,6 +334,15 @@ impl Layer for Parallel {
                     CombineMode::Average => b.apply(self.scale(), &[sum], "mean", shape),
                     _ => sum,
                 }
+            }
+            CombineMode::Multiply => {
+                // The products so far, which gradients are made of.
+                let mut product = outputs[0];
+                for output in &outputs[1..] {
+                    saved.push(product);
+                    product = times(b, product, *output)?;
+                }
+                product
             }
             CombineMode::Filter => {
                 let count = Shape::from(self.branches.len());
@@ -360,6 +384,14 @@ impl Layer for Parallel {
             CombineMode::Add => {}
             CombineMode::Average => {
                 to_branches = vec![b.apply(self.scale(), &[gradient], "part", shapes[0].clone()); count];
+            }
+            CombineMode::Multiply => {
+                let mut left = gradient;
+                for branch in (1..count).rev() {
+                    to_branches[branch] = times(b, left, forward.saved[branch - 1])?;
+                    left = times(b, left, forward.inner[branch].output)?;
+                }
+                to_branches[0] = left;
             }
             CombineMode::Filter => {
                 let (weights, stacked) = (forward.saved[0], forward.saved[1]);

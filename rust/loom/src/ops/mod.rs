@@ -6,6 +6,7 @@
 pub mod adaptive_max;
 mod args;
 pub mod attention;
+pub mod axis_sum;
 pub mod bias;
 pub mod combination;
 pub mod concat;
@@ -39,6 +40,7 @@ pub mod noise;
 pub mod normalize;
 pub mod one_hot;
 mod operation;
+pub mod penalty;
 pub mod permute;
 pub mod pointwise;
 pub mod pool;
@@ -65,6 +67,7 @@ pub use adaptive_max::AdaptiveMax;
 pub(crate) use args::part;
 pub use args::{Args, MAX_READS, MAX_WRITES, StepValues, View};
 pub use attention::{Attention, CacheAppend, Keep, Kept};
+pub use axis_sum::AxisSum;
 pub use bias::{BiasAdd, BiasGradient};
 pub use combination::{Combination, Term};
 pub use concat::{Concat, Slice};
@@ -95,6 +98,7 @@ pub use noise::GaussianNoise;
 pub use normalize::{ChannelMoments, ChannelNormalize, GainGradient, Normalize, RunningAverage};
 pub use one_hot::OneHot;
 pub use operation::{Direction, Operation};
+pub use penalty::{Penalized, Penalty};
 pub use permute::Permute;
 pub use pointwise::Pointwise;
 pub use pool::Pool;
@@ -194,6 +198,8 @@ operations! {
     ProductUpdate: 2e-5,
     BiasAdd: 1e-6,
     BiasGradient: 5e-6,
+    AxisSum: 5e-6,
+    Penalty: 2e-6,
     Convolution: 2e-5,
     Pool: 2e-6,
     Resample: 2e-6,

@@ -9,6 +9,7 @@ mod access;
 mod builder;
 mod dump;
 mod engine;
+mod evaluating;
 mod frames;
 mod memory;
 mod plan;

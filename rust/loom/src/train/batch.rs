@@ -62,8 +62,10 @@ impl Trainer {
         let shape = examples.target.shape();
         let row: usize = shape.iter().skip(1).product();
         let classes = matches!(examples.target, Targets::Classes { .. });
-        let positions = self.op.outer * self.op.inner;
-        let wanted = if self.plan.class_targets { positions } else { positions * self.op.classes };
+        // Losses of one's own may have other extents than what they compare.
+        let program = self.run.program();
+        let port = BatchPorts::of(program.ports())?.target;
+        let wanted: usize = program.value(port).shape.iter().product();
         if shape.first() != Some(&there) || row != wanted || (self.plan.class_targets && !classes) {
             return Err(Error::Shape(format!(
                 "targets have shape {}; the trainer was made for {wanted} {} for each of the {there} rows",

@@ -29,8 +29,28 @@ pub struct OutputLoss {
     pub weight: f64,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands it a reference")]
+fn is_nothing(value: &f64) -> bool {
+    *value == 0.0
+}
+
 fn one() -> f64 {
     1.0
+}
+
+/// A penalty on some weights, which joins the loss, but for its figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Regularizer {
+    /// Which parameters: a pattern of their paths (`0.0.0.1.weight`), in which `*` stands for anything and `?` for one
+    /// character, or of layers' paths or kinds.
+    pub on: String,
+    /// Times the sum of magnitudes.
+    #[serde(default)]
+    pub l1: f64,
+    /// Times the sum of squares.
+    #[serde(default)]
+    pub l2: f64,
 }
 
 /// How a network is trained.
@@ -68,6 +88,13 @@ pub struct TrainingConfig {
     pub on_nonfinite: OnNonFinite,
     /// A factor for each class, for cross-entropy and nll.
     pub class_weight: Option<Vec<f64>>,
+    /// Penalties on weights; of several that name a parameter the sum.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub regularizers: Vec<Regularizer>,
+    /// The variance of normal noise that is added to gradients in the first step; it falls with the step to the power
+    /// of 0.55. None where 0.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub gradient_noise: f64,
     /// Mixes targets with the uniform distribution, for cross-entropy and nll.
     pub label_smoothing: f64,
     /// What is measured beside the loss, in training and validation.
@@ -109,6 +136,8 @@ impl Default for TrainingConfig {
             shuffle: true,
             on_nonfinite: OnNonFinite::default(),
             class_weight: None,
+            regularizers: Vec::new(),
+            gradient_noise: 0.0,
             label_smoothing: 0.0,
             metrics: Vec::new(),
             accumulate: 1,
@@ -190,6 +219,25 @@ impl TrainingConfig {
             if let Some((name, _)) = beside.into_iter().find(|(_, given)| *given) {
                 return Err(Error::Value(format!("{name} has no meaning beside a loss of one's own")));
             }
+        }
+        for Regularizer { on, l1, l2 } in &self.regularizers {
+            if !(l1.is_finite() && *l1 >= 0.0 && l2.is_finite() && *l2 >= 0.0) {
+                return Err(Error::Value(format!(
+                    "the regularizer on \"{on}\" must have a finite l1 and l2 of at least 0, got {l1} and {l2}"
+                )));
+            }
+        }
+        if !(self.gradient_noise.is_finite() && self.gradient_noise >= 0.0) {
+            return Err(Error::Value(format!(
+                "gradient_noise must be finite and at least 0, got {}",
+                self.gradient_noise
+            )));
+        }
+        let of_gradients = !self.regularizers.is_empty() || self.gradient_noise > 0.0;
+        if of_gradients && self.tween.is_some() {
+            return Err(Error::Value(
+                "regularizers and gradient_noise have no meaning in learning by targets".into(),
+            ));
         }
         if !(self.learning_rate.is_finite() && self.learning_rate >= 0.0) {
             return Err(Error::Value(format!(

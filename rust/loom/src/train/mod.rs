@@ -23,6 +23,7 @@ mod meeting;
 mod metrics;
 mod outputs;
 mod own_loss;
+mod penalize;
 mod plan;
 mod prepare;
 mod schedule;
@@ -41,7 +42,7 @@ pub use crate::network::{LayerMeasures, MeasureHistory, Measures, Watch};
 pub use crate::ops::update::Optimizer;
 pub use crate::state::{LossScale, Notes, OptimizerState};
 pub use crate::weights::Initializer;
-pub use config::{OnNonFinite, OutputLoss, TrainingConfig};
+pub use config::{OnNonFinite, OutputLoss, Regularizer, TrainingConfig};
 pub use data::{Examples, Rows, Targets};
 pub use depth_scale::DepthScale;
 pub use epoch::{Epoch, count_step, end_epoch};
@@ -53,7 +54,10 @@ pub use loss_gradient::loss_and_gradient;
 pub use manual::{GradientStatistics, ManualStep};
 pub use meeting::{Attendant, Meeting};
 pub use metrics::{Average, Metric, MetricState};
-pub use own_loss::{LossProvider, OwnLoss, OwnLossConfig, expression_loss_and_gradient, provide_losses};
+pub use own_loss::{
+    LossProvider, OwnLoss, OwnLossConfig, check_expression, expression_loss_and_gradient, expression_mean,
+    provide_losses,
+};
 pub use prepare::check_examples;
 pub use schedule::Schedule;
 pub use step::StepReport;

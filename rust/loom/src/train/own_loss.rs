@@ -3,8 +3,8 @@
 use super::Targets;
 use super::loss::{LossOptions, loss_op};
 use super::weighing::Weighing;
-use crate::ops::expression::{Expression, Program};
-use crate::ops::{Args, Evaluate, Loss, LossFunction, Operation, StepValues};
+use crate::ops::expression::{Expression, Operand, Plan, Shaped, Stage};
+use crate::ops::{Args, Loss, LossFunction, Operation, StepValues};
 use crate::program::{Builder, Value};
 use crate::simd::{Cpu, Real};
 use crate::tensor::{Elements, Shape, Tensor, TensorView};
@@ -89,7 +89,7 @@ impl OwnLossConfig {
     /// Refuses what no data could make right.
     pub(super) fn validate(&self) -> Result<()> {
         match self {
-            Self::Expression(text) => Expression::parse(text, &NAMES).map(drop),
+            Self::Expression(text) => check_expression(text),
             Self::Provided(_) | Self::Labelled(_) => Ok(()),
         }
     }
@@ -105,13 +105,24 @@ impl OwnLossConfig {
         let shape = b.shape(output).clone();
         match self {
             Self::Expression(text) => {
-                let parsed = Expression::parse(text, &NAMES)?;
-                let elements = apply(b, text, parsed.value(), &[output, target], &shape);
+                let shaped = shaped(text, &shape)?;
+                if wanted.weighing == Weighing::Steps && shaped.output() != shape {
+                    return Err(Error::Value(format!(
+                        "the loss \"{text}\" has sums over axes, and steps that count by weights of their own, or \
+                         are of sequences of different lengths, need a loss for each element"
+                    )));
+                }
+                let (value, sums) = b.evaluate(&shaped.value()?, vec![Some(output), Some(target)], "loss")?;
+                let [elements] = value[..] else {
+                    return Err(Error::Internal("an expression has one value".into()));
+                };
                 let (row_losses, gradient, op) = mean(b, elements, wanted)?;
-                let output_gradient = gradient.map(|gradient| {
-                    apply(b, text, parsed.gradients(&[0]), &[output, target, elements, gradient], &shape)
-                });
-                Ok(Lowered { row_losses, output_gradient, op })
+                let Some(gradient) = gradient else {
+                    return Ok(Lowered { row_losses, output_gradient: None, op });
+                };
+                let given = [output, target, elements, gradient].into_iter().chain(sums).map(Some).collect();
+                let (gradients, _) = b.evaluate(&shaped.gradients(&[0])?.0, given, "loss")?;
+                Ok(Lowered { row_losses, output_gradient: gradients.first().copied(), op })
             }
             Self::Provided(number) | Self::Labelled(number) => {
                 let provider = PROVIDER.get().ok_or_else(|| {
@@ -130,15 +141,9 @@ impl OwnLossConfig {
     }
 }
 
-/// The operation of a program on values, of which it reads those that it names.
-fn apply(b: &mut Builder, text: &str, program: Program, values: &[Value], shape: &Shape) -> Value {
-    let reads: Vec<Value> = program.reads().iter().map(|number| values[*number]).collect();
-    b.apply(evaluate(text, program), &reads, "loss", shape.clone())
-}
-
-fn evaluate(text: &str, program: Program) -> Evaluate {
-    let repeated = vec![None; program.reads().len()];
-    Evaluate { program: Arc::new(program), repeated, text: text.into() }
+/// The expression over outputs and targets of these extents.
+fn shaped(text: &str, shape: &[usize]) -> Result<Shaped> {
+    Expression::parse(text, &NAMES)?.shaped(text, shape, vec![Operand::Rows, Operand::Rows])
 }
 
 /// The mean of what is minimised, and its gradient.
@@ -163,10 +168,32 @@ pub fn expression_loss_and_gradient(
     target: &Targets<'_>,
     weight: Option<&[f64]>,
 ) -> Result<(f64, Tensor)> {
-    match output.elements() {
-        Elements::Float32(_) => run::<f32>(text, &output, target, weight),
-        Elements::Float64(_) => run::<f64>(text, &output, target, weight),
-    }
+    let (value, gradient) = match output.elements() {
+        Elements::Float32(_) => run::<f32>(text, &output, target, weight, true),
+        Elements::Float64(_) => run::<f64>(text, &output, target, weight, true),
+    }?;
+    let gradient = gradient.ok_or_else(|| Error::Internal("a gradient was asked for".into()))?;
+    Ok((value, gradient))
+}
+
+/// Refuses a text that is no expression of outputs and targets.
+///
+/// # Errors
+/// [`Error::Value`] pointing at the place.
+pub fn check_expression(text: &str) -> Result<()> {
+    Expression::parse(text, &NAMES).map(drop)
+}
+
+/// The mean of an expression over all elements of `output` and `target`.
+///
+/// # Errors
+/// As [`expression_loss_and_gradient`].
+pub fn expression_mean(text: &str, output: TensorView<'_>, target: &Targets<'_>) -> Result<f64> {
+    let (value, _) = match output.elements() {
+        Elements::Float32(_) => run::<f32>(text, &output, target, None, false),
+        Elements::Float64(_) => run::<f64>(text, &output, target, None, false),
+    }?;
+    Ok(value)
 }
 
 fn run<T: Real>(
@@ -174,8 +201,8 @@ fn run<T: Real>(
     output: &TensorView<'_>,
     target: &Targets<'_>,
     weight: Option<&[f64]>,
-) -> Result<(f64, Tensor)> {
-    let parsed = Expression::parse(text, &NAMES)?;
+    gradient: bool,
+) -> Result<(f64, Option<Tensor>)> {
     let rows = output.rows();
     if output.shape().len() < 2 || rows == 0 {
         return Err(Error::Shape(format!(
@@ -184,37 +211,67 @@ fn run<T: Real>(
         )));
     }
     let shape = Shape::from(&output.shape()[1..]);
+    let shaped = shaped(text, &shape)?;
     target.check_rows(rows, &shape, false)?;
     let count = output.elements().len();
-    let mut elements = [extents::zeros::<T>(count)?, extents::zeros(count)?, extents::zeros(count)?];
-    output.copy_to(&mut elements[0]);
-    target.copy_real(None, &mut elements[1]);
+    let mut arrays = vec![extents::zeros::<T>(count)?, extents::zeros(count)?];
+    output.copy_to(&mut arrays[0]);
+    target.copy_real(None, &mut arrays[1]);
     let weights: Vec<f64> = weight.map_or_else(|| vec![1.0; rows], <[f64]>::to_vec);
     if weights.len() != rows {
         return Err(Error::Shape(format!("{} weights were given for {rows} rows", weights.len())));
     }
-    let width = count / rows;
+    let plan = shaped.value()?;
+    let mut made = compute(&plan, arrays, rows)?;
+    let mut take = |number: usize| std::mem::take(&mut made[number]);
+    let elements = take(plan.results[0]);
+    let width = elements.len() / rows;
     let divisor = weights.iter().sum::<f64>() * width as f64;
-    elements[2] = compute(text, parsed.value(), &elements)?;
-    let sums = elements[2].chunks_exact(width).zip(&weights);
+    let sums = elements.chunks_exact(width).zip(&weights);
     let total: f64 = sums.map(|(row, weight)| weight * row.iter().map(|x| x.to_f64()).sum::<f64>()).sum();
+    if !gradient {
+        return Ok((total / divisor, None));
+    }
     let shares = weights.iter().flat_map(|weight| std::iter::repeat_n(T::from_f64(weight / divisor), width));
-    let [y, t, value] = elements;
-    let gradient = compute(text, parsed.gradients(&[0]), &[y, t, value, shares.collect()])?;
-    Ok((total / divisor, Tensor::new(output.shape(), gradient)?))
+    let mut arrays = vec![take(0), take(1), elements.clone(), shares.collect()];
+    // A sum may be the value itself.
+    arrays.extend(
+        plan.sums.iter().map(|sum| if *sum == plan.results[0] { elements.clone() } else { take(*sum) }),
+    );
+    let (plan, _) = shaped.gradients(&[0])?;
+    let mut made = compute(&plan, arrays, rows)?;
+    let gradient = Tensor::new(output.shape(), std::mem::take(&mut made[plan.results[0]]))?;
+    Ok((total / divisor, Some(gradient)))
 }
 
-/// Runs a program over whole arrays.
-fn compute<T: Real>(text: &str, program: Program, arrays: &[Vec<T>]) -> Result<Vec<T>> {
-    let reads = program.reads().to_vec();
-    let op = evaluate(text, program);
-    let values = StepValues::default();
-    let mut result = extents::zeros::<T>(arrays[0].len())?;
-    let mut args = Args::new(Cpu::global()?, 1, &values);
-    for (place, number) in reads.into_iter().enumerate() {
-        args.set_read(place, &arrays[number]);
+/// Runs a plan over whole arrays, the first of which are given; what stands under every number.
+fn compute<T: Real>(plan: &Plan, given: Vec<Vec<T>>, rows: usize) -> Result<Vec<Vec<T>>> {
+    let (values, cpu) = (StepValues::default(), Cpu::global()?);
+    let mut arrays = given;
+    arrays.resize_with(plan.count, Vec::new);
+    for stage in &plan.stages {
+        let (reads, writes, shape) = match stage {
+            Stage::Evaluate(_, reads, writes, shape) => (&reads[..], &writes[..], shape),
+            Stage::Sum(_, read, write, shape) => {
+                (std::slice::from_ref(read), std::slice::from_ref(write), shape)
+            }
+        };
+        let len = rows * shape.iter().product::<usize>();
+        let mut results = writes.iter().map(|_| extents::zeros::<T>(len)).collect::<Result<Vec<_>>>()?;
+        let mut args = Args::new(cpu, rows, &values);
+        for (place, read) in reads.iter().enumerate() {
+            args.set_read(place, &arrays[*read]);
+        }
+        for (place, result) in results.iter_mut().enumerate() {
+            args.set_write(place, result);
+        }
+        match stage {
+            Stage::Evaluate(op, ..) => op.run::<T>(&mut args)?,
+            Stage::Sum(op, ..) => op.run::<T>(&mut args)?,
+        }
+        for (write, result) in writes.iter().zip(results) {
+            arrays[*write] = result;
+        }
     }
-    args.set_write(0, &mut result);
-    op.run::<T>(&mut args)?;
-    Ok(result)
+    Ok(arrays)
 }

@@ -5,6 +5,7 @@ use super::clip::{Clips, Updates, lower_clip, lower_foresight, lower_updates};
 use super::loss::{LossOptions, loss_op};
 use super::outputs;
 use super::own_loss::Wanted;
+use super::penalize::lower_penalties;
 use super::plan::{Plan, top_layer};
 use super::tween::{self, LoweredLoss, meaning};
 use super::watch::Watching;
@@ -154,6 +155,7 @@ fn lower_backprop(
     if let Some(watching) = &mut watching {
         watching.collect(b, lowered, true, plan.accumulates);
     }
+    lower_penalties(network, b, config)?;
     lower_clip(network, b, Clips::of(config), network.scales_loss())?;
     if let Some(watching) = &watching {
         watching.judge(b)?;

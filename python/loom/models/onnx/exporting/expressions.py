@@ -41,6 +41,7 @@ _PLAIN = {
     "max": "Max",
     "min": "Min",
 }
+_REDUCTIONS = {"sum": "ReduceSum", "mean": "ReduceMean"}
 _FLOAT = 1
 """ONNX's number for float32."""
 
@@ -48,20 +49,28 @@ _FLOAT = 1
 @exports("expr")
 def expression(scope: Scope, x: str) -> str:
     """The text as a tree of operators; loom reads what Python's own grammar reads."""
-    names = {"x": x}
+    names, axes = {"x": x}, len(scope.shape)
+    tree = ast.parse(scope.layer.expression.strip(), mode="eval").body
+    sums = any(isinstance(part, ast.Name) and part.id in _REDUCTIONS for part in ast.walk(tree))
     for parameter in scope.layer.parameters:
-        name = parameter["name"]
-        names[name] = scope.bake(name, scope.values(name))
-    y = _Writer(scope.graph, names).write(ast.parse(scope.layer.expression.strip(), mode="eval").body)
+        name, values = parameter["name"], scope.values(parameter["name"])
+        names[name] = scope.bake(name, values)
+        if sums and values.ndim < axes:
+            # With the axes of a sample, sums over them mean the same.
+            missing = scope.graph.whole(list(range(axes - values.ndim)))
+            names[name] = scope.graph.add("Unsqueeze", names[name], missing)
+    y = _Writer(scope.graph, names, axes).write(tree)
     return scope.graph.add("Identity", y) if y == x else y
 
 
 class _Writer:
     """Writes expressions over values of these names."""
 
-    def __init__(self, graph: Graph, names: dict[str, str]) -> None:
+    def __init__(self, graph: Graph, names: dict[str, str], axes: int) -> None:
         self._graph = graph
         self._names = names
+        # How many a sample has.
+        self._axes = axes
 
     def write(self, node: ast.expr) -> str:
         """Returns the value of a part."""
@@ -84,7 +93,25 @@ class _Writer:
             return graph.add("Cast", holds, to=_FLOAT)
         assert isinstance(node, ast.Call)
         assert isinstance(node.func, ast.Name)
+        if node.func.id in _REDUCTIONS:
+            return self._reduce(node.func.id, node)
         return self._call(node.func.id, node.args)
+
+    def _reduce(self, name: str, node: ast.Call) -> str:
+        value, *places = node.args
+        named = [part.id for part in ast.walk(value) if isinstance(part, ast.Name)]
+        if not any(part in self._names for part in named):
+            # Of a number there is one.
+            return self.write(value)
+        given = [
+            ast.literal_eval(place) for place in [*places, *(keyword.value for keyword in node.keywords)]
+        ]
+        flat = [axis for each in given for axis in (each if isinstance(each, tuple) else (each,))]
+        axes = [axis - self._axes if axis >= 0 else axis for axis in flat] or list(range(-self._axes, 0))
+        result = self.write(value)
+        for axis in dict.fromkeys(axes):
+            result = self._graph.reduce(_REDUCTIONS[name], result, axis)
+        return result
 
     def _call(self, name: str, given: Sequence[ast.expr]) -> str:
         graph = self._graph

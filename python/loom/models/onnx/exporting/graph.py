@@ -104,7 +104,7 @@ class Graph:
         name = str(function)
         if name == "linear":
             return x
-        plain = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softplus": "Softplus"}
+        plain = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softplus": "Softplus", "selu": "Selu"}
         if name in plain:
             return self.add(plain[name], x)
         if name == "hardsigmoid":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -314,6 +315,8 @@ def parallel(scope: Scope, x: str) -> str:
         return graph.add("Concat", *made, axis=1 + (usual if layer.axis is None else layer.axis))
     if layer.combine in ("add", "average"):
         return graph.add("Sum" if layer.combine == "add" else "Mean", *made)
+    if layer.combine == "multiply":
+        return reduce(lambda product, each: graph.add("Mul", product, each), made)
     if layer.combine == "grid_scatter":
         rows, columns = layer.grid
         places = layer.places or [divmod(branch, columns) for branch in range(len(made))]

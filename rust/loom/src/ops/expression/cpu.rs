@@ -3,7 +3,7 @@
 use super::graph::{Binary, Node, Unary};
 use super::{Evaluate, Instruction, MOST_INPUTS, Program, Repeated};
 use crate::ops::pointwise::{self, Arithmetic};
-use crate::ops::{Args, Operation};
+use crate::ops::{Args, MAX_READS, Operation};
 use crate::simd::{Elementwise, Isa, Kernel, LANES, Math, Real, Vector};
 use crate::{Buffer, Result};
 use std::cell::Cell;
@@ -39,7 +39,7 @@ fn with_registers<T: Real>(count: usize, body: impl FnOnce(&mut [Register<T>])) 
 impl Operation for Evaluate {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
         let isa = args.cpu.isa();
-        let mut reads: [&[T]; MOST_INPUTS + 2] = [&[]; MOST_INPUTS + 2];
+        let mut reads: [&[T]; MAX_READS] = [&[]; MAX_READS];
         let count = self.program.reads.len();
         (0..count).for_each(|number| reads[number] = args.read::<T>(number));
         let results: [&mut [T]; MOST_INPUTS] = std::array::from_fn(|number| args.write::<T>(number));
@@ -75,7 +75,7 @@ impl<T: Real> Kernel<T> for Machine<'_, T> {
             register.as_flattened_mut().fill(T::from_f64(*value));
         }
         for ((register, read), repeated) in registers.iter_mut().zip(reads).zip(&op.repeated) {
-            if let (Some(Repeated { count: 1, .. }), [value]) = (repeated, read) {
+            if let (Some(Repeated { block: 0, count: 1, .. }), [value]) = (repeated, read) {
                 register.as_flattened_mut().fill(*value);
             }
         }
@@ -87,7 +87,7 @@ impl<T: Real> Kernel<T> for Machine<'_, T> {
                 let register = &mut register.as_flattened_mut()[..vectors * LANES];
                 match repeated {
                     None => register[..count].copy_from_slice(&read[start + at..start + at + count]),
-                    Some(Repeated { count: 1, .. }) => continue,
+                    Some(Repeated { block: 0, count: 1, .. }) => continue,
                     Some(repeated) => repeat(read, *repeated, start + at, &mut register[..count]),
                 }
                 // What is beyond the end is computed with, too.
@@ -106,18 +106,19 @@ impl<T: Real> Kernel<T> for Machine<'_, T> {
 /// The elements of a repeated operand that belong to those from `start` on.
 #[inline(always)]
 fn repeat<T: Real>(read: &[T], repeated: Repeated, start: usize, to: &mut [T]) {
-    let Repeated { count, inner } = repeated;
+    let Repeated { block, count, inner } = repeated;
     let mut at = 0;
     while at < to.len() {
         let (place, left) = (start + at, to.len() - at);
+        let (base, place) = if block == 0 { (0, place) } else { (place / block * count, place % block) };
         let from = place / inner % count;
-        at += if inner == 1 {
+        at += if inner == 1 && count > 1 {
             let len = left.min(count - from);
-            to[at..at + len].copy_from_slice(&read[from..from + len]);
+            to[at..at + len].copy_from_slice(&read[base + from..base + from + len]);
             len
         } else {
             let len = left.min(inner - place % inner);
-            to[at..at + len].fill(read[from]);
+            to[at..at + len].fill(read[base + from]);
             len
         };
     }
@@ -136,7 +137,8 @@ fn step<V: Vector>(
     let mut pass = Pass { registers, operands, to, vectors };
     let truth = |mask| V::select(mask, V::constant(1.0), V::constant(0.0));
     match node {
-        Node::Input(_) | Node::Constant(_) => {}
+        // Sums are made between programs.
+        Node::Input(_) | Node::Constant(_) | Node::Sum(..) | Node::Mean(..) => {}
         Node::Unary(function, _) => match function {
             Unary::Negative => pass.one(|a: V| -a),
             Unary::Exp => pass.one(|a: V| Math::exp(a)),

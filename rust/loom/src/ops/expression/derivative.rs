@@ -1,8 +1,14 @@
 //! Derivatives, made symbolically: from the result back to what was read, each node once.
 
-use super::graph::{Binary, Graph, Id, Node, Unary};
+use super::graph::{Axes, Binary, Graph, Id, Mask, Node, Unary};
+use super::shaped::Masks;
 use crate::ops::pointwise::Saved;
+use std::collections::BTreeMap;
 use std::f64::consts::FRAC_2_SQRT_PI;
+
+/// Gradients of one node by the axes along which there is no more of each: to be added up along those along which
+/// the node has one element, and not they.
+type Adjoint = BTreeMap<Mask, Id>;
 
 impl Graph {
     /// What `gradient` of `root` makes of the gradients of these inputs; `output` stands for the root's value,
@@ -10,53 +16,94 @@ impl Graph {
     ///
     /// Where a function has a corner its derivative is the table's: 0 for `abs` and `sign` at 0. Of two that are
     /// equal, `max` and `min` give each half of the gradient, but a number all of it, so that `max(x, 0)` is relu.
-    pub(super) fn gradients(&mut self, root: Id, output: Id, gradient: Id, inputs: &[usize]) -> Vec<Id> {
-        let mut adjoints: Vec<Option<Id>> = vec![None; root + 1];
-        adjoints[root] = Some(gradient);
+    pub(super) fn gradients(
+        &mut self,
+        masks: &mut Masks<'_>,
+        root: Id,
+        [output, gradient]: [Id; 2],
+        inputs: &[usize],
+    ) -> Vec<Adjoint> {
+        let mut adjoints: Vec<Adjoint> = vec![Adjoint::new(); root + 1];
+        let mask = masks.of(self, root);
+        adjoints[root].insert(mask, gradient);
         let before = self.needed(&[root]);
         let zero = self.constant(0.0);
         for id in (0..=root).rev().filter(|id| before[*id]) {
-            let Some(dy) = adjoints[id] else { continue };
             let y = if id == root { output } else { id };
-            match self.nodes[id] {
-                Node::Input(_) | Node::Constant(_) | Node::Derive(..) => {}
-                Node::Unary(function, a) => {
-                    if let Some(da) = self.unary_gradient(function, a, y, dy) {
-                        self.add(&mut adjoints, a, da);
+            if let Node::Sum(_, a) = self.nodes[id] {
+                if let Some(dy) = self.summed(masks, &adjoints[id], id) {
+                    let mask = masks.of(self, a);
+                    self.add(&mut adjoints, a, mask, dy);
+                }
+                continue;
+            }
+            for (mask, dy) in adjoints[id].clone() {
+                match self.nodes[id] {
+                    Node::Input(_)
+                    | Node::Constant(_)
+                    | Node::Derive(..)
+                    | Node::Sum(..)
+                    | Node::Mean(..) => {}
+                    Node::Unary(function, a) => {
+                        if let Some(da) = self.unary_gradient(function, a, y, dy) {
+                            self.add(&mut adjoints, a, mask, da);
+                        }
                     }
-                }
-                Node::Binary(function, a, b) => {
-                    let [da, db] = self.binary_gradients(function, [a, b], y, dy);
-                    da.into_iter().for_each(|da| self.add(&mut adjoints, a, da));
-                    db.into_iter().for_each(|db| self.add(&mut adjoints, b, db));
-                }
-                Node::Select(condition, yes, no) => {
-                    let (dyes, dno) = (self.select(condition, dy, zero), self.select(condition, zero, dy));
-                    self.add(&mut adjoints, yes, dyes);
-                    self.add(&mut adjoints, no, dno);
-                }
-                Node::Apply(number, a) => {
-                    let from = match self.activations[number].saved() {
-                        Saved::Output => y,
-                        Saved::Input => a,
-                    };
-                    let da = self.derive(number, from, dy);
-                    self.add(&mut adjoints, a, da);
+                    Node::Binary(function, a, b) => {
+                        let [da, db] = self.binary_gradients(function, [a, b], y, dy);
+                        da.into_iter().for_each(|da| self.add(&mut adjoints, a, mask, da));
+                        db.into_iter().for_each(|db| self.add(&mut adjoints, b, mask, db));
+                    }
+                    Node::Select(condition, yes, no) => {
+                        let (dyes, dno) =
+                            (self.select(condition, dy, zero), self.select(condition, zero, dy));
+                        self.add(&mut adjoints, yes, mask, dyes);
+                        self.add(&mut adjoints, no, mask, dno);
+                    }
+                    Node::Apply(number, a) => {
+                        let from = match self.activations[number].saved() {
+                            Saved::Output => y,
+                            Saved::Input => a,
+                        };
+                        let da = self.derive(number, from, dy);
+                        self.add(&mut adjoints, a, mask, da);
+                    }
                 }
             }
         }
         let nothing = self.binary(Binary::Multiply, gradient, zero);
-        let of = |graph: &Graph, number: usize| {
-            let place = graph.nodes[..=root].iter().position(|node| *node == Node::Input(number))?;
-            adjoints[place]
+        let mut of = |number: &usize| {
+            let place = self.nodes[..=root].iter().position(|node| *node == Node::Input(*number));
+            let found = place.map(|place| std::mem::take(&mut adjoints[place])).unwrap_or_default();
+            if found.is_empty() { Adjoint::from([(mask, nothing)]) } else { found }
         };
-        inputs.iter().map(|number| of(self, *number).unwrap_or(nothing)).collect()
+        inputs.iter().map(&mut of).collect()
     }
 
-    fn add(&mut self, adjoints: &mut [Option<Id>], to: Id, part: Id) {
+    fn add(&mut self, adjoints: &mut [Adjoint], to: Id, mask: Mask, part: Id) {
         if self.number(to).is_none() {
-            adjoints[to] = Some(adjoints[to].map_or(part, |so_far| self.binary(Binary::Add, so_far, part)));
+            let so_far = adjoints[to].get(&mask).copied();
+            let all = so_far.map_or(part, |so_far| self.binary(Binary::Add, so_far, part));
+            adjoints[to].insert(mask, all);
         }
+    }
+
+    /// The gradient of a node in its own extents.
+    fn summed(&mut self, masks: &mut Masks<'_>, adjoint: &Adjoint, of: Id) -> Option<Id> {
+        let own = masks.of(self, of);
+        let mut total = None;
+        for (mask, part) in adjoint {
+            let axes = own & !mask;
+            // Along some of these axes it may be the same already.
+            let same = axes & masks.of(self, *part);
+            let count = self.constant(masks.elements(same));
+            let mut part = self.binary(Binary::Multiply, *part, count);
+            if axes != same {
+                part = self.reduce(false, Axes { front: axes & !same, back: 0 }, part);
+            }
+            total = Some(total.map_or(part, |so_far| self.binary(Binary::Add, so_far, part)));
+        }
+        total
     }
 
     fn times(&mut self, a: Id, b: Id) -> Id {

@@ -1,15 +1,15 @@
 //! Expressions on a GPU: the graph as text.
 
 use super::graph::{Binary, Node, Unary};
-use super::{Evaluate, Program};
-use crate::Result;
+use super::{Evaluate, Program, Repeated};
 use crate::ops::pointwise::WGSL_PRELUDE;
 use crate::shader::{GpuOperation, Recorder, Shader, add_line};
+use crate::{Error, Result};
 
 impl GpuOperation for Evaluate {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let Program { reads, results, .. } = &*self.program;
-        let (functions, body) = text(self);
+        let (functions, body) = text(self)?;
         let elements = recorder.write(0)?.elements;
         let mut shader = Shader::new(self.to_string(), include_str!("expression.wgsl"))
             .section("FUNCTIONS", [WGSL_PRELUDE, &functions].concat())
@@ -17,10 +17,13 @@ impl GpuOperation for Evaluate {
             .number("elements", elements);
         for (place, number) in reads.iter().enumerate() {
             shader = shader.read(&format!("read{number}"), "f32", recorder.read(place)?);
-            if let Some(repeated) = self.repeated[place].filter(|repeated| repeated.count > 1) {
-                shader = shader
-                    .number(&format!("count{number}"), repeated.count)
-                    .number(&format!("inner{number}"), repeated.inner);
+            let Some(Repeated { block, count, inner }) = self.repeated[place] else { continue };
+            if block > 0 {
+                shader = shader.number(&format!("block{number}"), block);
+            }
+            if count > 1 {
+                shader =
+                    shader.number(&format!("count{number}"), count).number(&format!("inner{number}"), inner);
             }
         }
         for place in 0..results.len() {
@@ -31,7 +34,7 @@ impl GpuOperation for Evaluate {
 }
 
 /// The functions of the activations, and the statements.
-fn text(op: &Evaluate) -> (String, String) {
+fn text(op: &Evaluate) -> Result<(String, String)> {
     let Program { graph, roots, reads, results, .. } = &*op.program;
     let needed = graph.needed(roots);
     let (mut functions, mut body) = (String::new(), String::new());
@@ -43,10 +46,15 @@ fn text(op: &Evaluate) -> (String, String) {
         let value = match *node {
             Node::Input(number) => {
                 let place = reads.iter().position(|read| *read == number).unwrap_or_default();
+                let within = format!("i / constants.inner{number} % constants.count{number}");
                 match op.repeated[place] {
                     None => format!("read{number}[i]"),
-                    Some(repeated) if repeated.count == 1 => format!("read{number}[0]"),
-                    Some(_) => format!("read{number}[i / constants.inner{number} % constants.count{number}]"),
+                    Some(Repeated { block: 0, count: 1, .. }) => format!("read{number}[0]"),
+                    Some(Repeated { block: 0, .. }) => format!("read{number}[{within}]"),
+                    Some(Repeated { count: 1, .. }) => format!("read{number}[i / constants.block{number}]"),
+                    Some(_) => format!(
+                        "read{number}[i / constants.block{number} * constants.count{number} + {within}]"
+                    ),
                 }
             }
             Node::Constant(bits) => {
@@ -57,13 +65,16 @@ fn text(op: &Evaluate) -> (String, String) {
             Node::Select(a, b, c) => format!("select(v{b}, v{c}, v{a} == 0.0)"),
             Node::Apply(number, a) => format!("activate{number}(v{a})"),
             Node::Derive(number, saved, dy) => format!("v{dy} * derivative{number}(v{saved})"),
+            Node::Sum(..) | Node::Mean(..) => {
+                return Err(Error::Internal("a sum over axes in the middle of a program".into()));
+            }
         };
         add_line!(body, "        let v{id} = {value};");
     }
     for (place, root) in roots.iter().take(results.len()).enumerate() {
         add_line!(body, "        result{place}[i] = v{root};");
     }
-    (functions, body)
+    Ok((functions, body))
 }
 
 fn unary(function: Unary, a: usize) -> String {

@@ -39,6 +39,16 @@ pub(super) enum Binary {
     NotEqual,
 }
 
+/// Axes of a row, a bit each.
+pub(super) type Mask = u32;
+
+/// Axes as a text names them: from the first on, and from the last back. None of either are all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Axes {
+    pub(super) front: Mask,
+    pub(super) back: Mask,
+}
+
 /// One operation on earlier nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Node {
@@ -54,6 +64,10 @@ pub(super) enum Node {
     Apply(usize, Id),
     /// A gradient times an activation's derivative: the activation, what that is made from, the gradient.
     Derive(usize, Id, Id),
+    /// The sum over axes, which have one element each from then on.
+    Sum(Axes, Id),
+    /// The mean over axes, likewise.
+    Mean(Axes, Id),
 }
 
 impl Node {
@@ -61,7 +75,9 @@ impl Node {
     pub(super) fn operands(self) -> impl Iterator<Item = Id> {
         let operands = match self {
             Node::Input(_) | Node::Constant(_) => [None; 3],
-            Node::Unary(_, a) | Node::Apply(_, a) => [Some(a), None, None],
+            Node::Unary(_, a) | Node::Apply(_, a) | Node::Sum(_, a) | Node::Mean(_, a) => {
+                [Some(a), None, None]
+            }
             Node::Binary(_, a, b) | Node::Derive(_, a, b) => [Some(a), Some(b), None],
             Node::Select(a, b, c) => [Some(a), Some(b), Some(c)],
         };
@@ -193,6 +209,15 @@ impl Graph {
         self.node(Node::Derive(activation, saved, gradient))
     }
 
+    pub(super) fn reduce(&mut self, mean: bool, axes: Axes, a: Id) -> Id {
+        match self.number(a) {
+            // A number has one element along every axis.
+            Some(_) => a,
+            None if mean => self.node(Node::Mean(axes, a)),
+            None => self.node(Node::Sum(axes, a)),
+        }
+    }
+
     /// Which nodes these need, themselves among them.
     pub(super) fn needed(&self, roots: &[Id]) -> Vec<bool> {
         let mut needed = vec![false; self.nodes.len()];
@@ -207,21 +232,47 @@ impl Graph {
 
     /// The same with powers by halves and whole numbers made of products and roots; and where the roots are.
     pub(super) fn without_powers(&self, roots: &[Id]) -> (Graph, Vec<Id>) {
+        self.rebuilt(roots, |made, node| match node {
+            Node::Binary(Binary::Power, a, b) => Some(made.power(a, b)),
+            _ => None,
+        })
+    }
+
+    /// The nodes that these roots need made anew, operands first: by `make`, whose node has its operands among those
+    /// that are made already, or where it makes none as they are; and where the roots are.
+    pub(super) fn rebuilt(
+        &self,
+        roots: &[Id],
+        mut make: impl FnMut(&mut Graph, Node) -> Option<Id>,
+    ) -> (Graph, Vec<Id>) {
         let (needed, mut made) = (self.needed(roots), Graph::default());
         let mut places = vec![0; self.nodes.len()];
         for (id, node) in self.nodes.iter().enumerate().filter(|(id, _)| needed[*id]) {
-            places[id] = match *node {
-                Node::Input(_) | Node::Constant(_) => made.node(*node),
-                Node::Unary(function, a) => made.unary(function, places[a]),
-                Node::Binary(Binary::Power, a, b) => made.power(places[a], places[b]),
-                Node::Binary(function, a, b) => made.binary(function, places[a], places[b]),
-                Node::Select(a, b, c) => made.select(places[a], places[b], places[c]),
-                Node::Apply(number, a) => made.apply(self.activations[number], places[a]),
+            let node = match *node {
+                Node::Input(_) | Node::Constant(_) => *node,
+                Node::Unary(function, a) => Node::Unary(function, places[a]),
+                Node::Binary(function, a, b) => Node::Binary(function, places[a], places[b]),
+                Node::Select(a, b, c) => Node::Select(places[a], places[b], places[c]),
+                Node::Apply(number, a) => Node::Apply(number, places[a]),
+                Node::Derive(number, saved, gradient) => {
+                    Node::Derive(number, places[saved], places[gradient])
+                }
+                Node::Sum(axes, a) => Node::Sum(axes, places[a]),
+                Node::Mean(axes, a) => Node::Mean(axes, places[a]),
+            };
+            places[id] = make(&mut made, node).unwrap_or_else(|| match node {
+                Node::Input(_) | Node::Constant(_) => made.node(node),
+                Node::Unary(function, a) => made.unary(function, a),
+                Node::Binary(function, a, b) => made.binary(function, a, b),
+                Node::Select(a, b, c) => made.select(a, b, c),
+                Node::Apply(number, a) => made.apply(self.activations[number], a),
                 Node::Derive(number, saved, gradient) => {
                     let number = made.activation(self.activations[number]);
-                    made.derive(number, places[saved], places[gradient])
+                    made.derive(number, saved, gradient)
                 }
-            };
+                Node::Sum(axes, a) => made.reduce(false, axes, a),
+                Node::Mean(axes, a) => made.reduce(true, axes, a),
+            });
         }
         let roots = roots.iter().map(|root| places[*root]).collect();
         (made, roots)

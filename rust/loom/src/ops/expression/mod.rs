@@ -2,17 +2,20 @@
 //!
 //! Text becomes a graph in which nothing stands twice ([`Expression`]); the derivatives are made from the graph,
 //! by rule; either becomes code for a small machine of registers ([`Program`]), each holding a block of elements
-//! in cache, or WGSL.
+//! in cache, or WGSL. Sums and means over axes lie between such programs: over rows of known extents ([`Shaped`]) an
+//! expression is computed in [stages](Stage).
 
 mod cpu;
 mod derivative;
 mod gpu;
 mod graph;
 mod parse;
+mod shaped;
 #[cfg(test)]
 mod tests;
 
 pub use parse::{MOST_CHARACTERS, MOST_LEVELS, functions};
+pub use shaped::{Operand, Plan, Shaped, Stage, Total};
 
 use super::pointwise::Activation;
 use crate::{Error, Result};
@@ -28,7 +31,6 @@ pub const MOST_INPUTS: usize = 5;
 pub struct Expression {
     graph: Graph,
     root: Id,
-    inputs: usize,
 }
 
 impl Expression {
@@ -55,7 +57,7 @@ impl Expression {
                 return Err(Error::Value(format!("the expression \"{text}\" does not depend on {name}")));
             }
         }
-        Ok(Self { graph, root, inputs: names.len() })
+        Ok(Self { graph, root })
     }
 
     /// The activation that it is, where it is just one of the first input.
@@ -69,18 +71,15 @@ impl Expression {
         }
     }
 
-    /// The code of its value.
-    pub fn value(&self) -> Program {
-        Program::new(&self.graph, &[self.root])
-    }
-
-    /// The code of the gradients of these inputs. What it reads beside them is numbered on: the value, then the
-    /// value's gradient.
-    pub fn gradients(&self, inputs: &[usize]) -> Program {
-        let mut graph = self.graph.clone();
-        let (output, gradient) = (graph.input(self.inputs), graph.input(self.inputs + 1));
-        let roots = graph.gradients(self.root, output, gradient, inputs);
-        Program::new(&graph, &roots)
+    /// Whether it adds up over other axes than the last.
+    pub fn sums_over_more_than_the_last_axis(&self) -> bool {
+        let last = graph::Axes { front: 0, back: 1 };
+        let other = |node: &Node| matches!(node, Node::Sum(axes, _) | Node::Mean(axes, _) if *axes != last);
+        self.graph
+            .nodes
+            .iter()
+            .zip(self.graph.needed(&[self.root]))
+            .any(|(node, needed)| needed && other(node))
     }
 }
 
@@ -164,10 +163,13 @@ impl Program {
     }
 }
 
-/// Where the element of an operand is that belongs to element `i`: `i / inner % count`, where it is not as large.
+/// Where the element of an operand is that belongs to element `i`: `i / block * count + i / inner % count`, where it is
+/// not as large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repeated {
-    /// Its elements.
+    /// Elements, a multiple of `count * inner`, that share `count` of its own; 0 where all do.
+    pub block: usize,
+    /// Its elements of a block.
     pub count: usize,
     /// Elements side by side that share one.
     pub inner: usize,

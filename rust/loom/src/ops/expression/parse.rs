@@ -1,6 +1,6 @@
 //! Expressions as they are written, read with Python's precedences.
 
-use super::graph::{Binary, Graph, Id, Unary};
+use super::graph::{Axes, Binary, Graph, Id, Unary};
 use crate::error::nearest;
 use crate::ops::pointwise::Activation;
 use crate::{Error, Result};
@@ -26,12 +26,18 @@ const UNARY: &[(&str, Unary)] = &[
 /// Functions of several arguments, and how many.
 const SEVERAL: &[(&str, usize)] = &[("max", 2), ("min", 2), ("clip", 3), ("where", 3)];
 
+/// Functions over axes.
+const REDUCTIONS: &[&str] = &["sum", "mean"];
+/// The most axes that those can name.
+const MOST_AXES: usize = 16;
+
 /// The names of all functions.
 pub fn functions() -> Vec<&'static str> {
     let activations = Activation::ALL.iter().map(|activation| activation.name());
     activations
         .chain(UNARY.iter().map(|(name, _)| *name))
         .chain(SEVERAL.iter().map(|(name, _)| *name))
+        .chain(REDUCTIONS.iter().copied())
         .collect()
 }
 
@@ -44,7 +50,7 @@ enum Token<'a> {
 }
 
 /// Two characters before one of them.
-const SYMBOLS: &[&str] = &["**", "<=", ">=", "==", "!=", "+", "-", "*", "/", "(", ")", ",", "<", ">"];
+const SYMBOLS: &[&str] = &["**", "<=", ">=", "==", "!=", "+", "-", "*", "/", "(", ")", ",", "<", ">", "="];
 
 /// Reads an expression of these names into a graph, whose inputs are numbered as the names are.
 ///
@@ -263,7 +269,67 @@ impl<'a> Parser<'a, '_> {
         self.error(place, &what)
     }
 
+    /// A sum or mean: `sum(x)` over all axes, `sum(x, -1)`, `sum(x, 0, 1)`, `sum(x, axis=-1)`, `sum(x, axis=(0, 1))`.
+    fn reduction(&mut self, name: &'a str, start: usize, end: usize) -> Result<Id> {
+        self.advance()?;
+        if self.takes(")")? {
+            return Err(self.error(start..end, &format!("{name} takes what to add up, and axes")));
+        }
+        let of = self.deeper(Self::comparison)?;
+        let (mut axes, mut named) = (Axes::default(), false);
+        while self.takes(",")? {
+            if self.token == Token::Name("axis") && !named {
+                self.advance()?;
+                self.expect("=", "axis is written axis=-1, or axis=(0, 1)")?;
+                named = true;
+            }
+            if self.takes("(")? {
+                loop {
+                    self.axis(&mut axes)?;
+                    if !self.takes(",")? {
+                        break;
+                    }
+                }
+                self.expect(")", "a comma or a closing parenthesis was expected here")?;
+            } else {
+                self.axis(&mut axes)?;
+            }
+        }
+        self.expect(")", "a comma or a closing parenthesis was expected here")?;
+        Ok(self.graph.reduce(name == "mean", axes, of))
+    }
+
+    /// Adds an axis: a whole number, from the first axis on, or below 0 from the last one back.
+    fn axis(&mut self, axes: &mut Axes) -> Result<()> {
+        let start = self.start;
+        let negative = self.takes("-")?;
+        let place = start..self.at;
+        let number = match self.token {
+            Token::Number(number) if number.fract() == 0.0 => number as usize,
+            _ => {
+                let what =
+                    "an axis was expected here, a whole number without the batch, or below 0 from the last";
+                return Err(self.error(place, what));
+            }
+        };
+        if number >= MOST_AXES || (negative && number == 0) {
+            return Err(self.error(place, &format!("an axis is at least -{MOST_AXES} and below {MOST_AXES}")));
+        }
+        let (mask, bit) = match negative {
+            true => (&mut axes.back, 1 << (number - 1)),
+            false => (&mut axes.front, 1 << number),
+        };
+        if *mask & bit != 0 {
+            return Err(self.error(place, "an axis stands here twice"));
+        }
+        *mask |= bit;
+        self.advance()
+    }
+
     fn call(&mut self, name: &'a str, start: usize, end: usize) -> Result<Id> {
+        if REDUCTIONS.contains(&name) {
+            return self.reduction(name, start, end);
+        }
         self.advance()?;
         let mut arguments = Vec::new();
         while !self.takes(")")? {

@@ -50,12 +50,20 @@ fn setting<T: crate::simd::Real>(
     wanted: Option<&[usize]>,
     [x, a, y, dy]: [&[T]; 4],
 ) -> (Evaluate, Setting<T>) {
-    let program = wanted.map_or_else(|| expression.value(), |wanted| expression.gradients(wanted));
-    let reads: Vec<&[T]> = program.reads().iter().map(|number| [x, a, y, dy][*number]).collect();
-    let repeat = |number: &usize| (*number == 1).then_some(Repeated { count: a.len(), inner: 1 });
-    let repeated = program.reads().iter().map(repeat).collect();
-    let setting = Setting::new(1, &reads, &vec![x.len(); wanted.map_or(1, <[usize]>::len)]);
-    (Evaluate { program: program.into(), repeated, text: "random".into() }, setting)
+    let shaped = shaped(expression, x.len() / a.len(), a.len());
+    let plan = match wanted {
+        None => shaped.value().expect("a plan"),
+        Some(wanted) => shaped.gradients(wanted).expect("a plan").0,
+    };
+    let [Stage::Evaluate(op, reads, writes, _)] = &plan.stages[..] else { panic!("one stage, got {plan:?}") };
+    let reads: Vec<&[T]> = reads.iter().map(|number| [x, a, y, dy][*number]).collect();
+    (op.clone(), Setting::new(1, &reads, &vec![x.len(); writes.len()]))
+}
+
+/// The expression of x and a over rows of x, with a number of a for each column.
+fn shaped(expression: &Expression, rows: usize, columns: usize) -> Shaped {
+    let operands = vec![Operand::Rows, Operand::Shared(vec![columns])];
+    expression.shaped("random", &[rows, columns], operands).expect("extents that fit")
 }
 
 const COLUMNS: usize = 37;
@@ -228,7 +236,9 @@ fn what_is_an_activation_is_known_for_one() {
 fn what_stands_twice_is_computed_once() {
     let expression =
         Expression::parse("exp(x) * a + exp(x) / (1 + exp(x))", &["x", "a"]).expect("an expression");
-    assert_eq!(expression.value().code.len(), 5);
+    let plan = shaped(&expression, 2, 3).value().expect("a plan");
+    let [Stage::Evaluate(op, ..)] = &plan.stages[..] else { panic!("one stage") };
+    assert_eq!(op.program.code.len(), 5);
 }
 
 proptest! {
@@ -237,13 +247,15 @@ proptest! {
     /// Whatever the text: an error or an expression, whose code and gradients are made in no time.
     #[test]
     fn no_text_does_harm(pieces in proptest::collection::vec(prop_oneof![
-        proptest::sample::select(vec!["x", "a", "(", ")", "+", "-", "**", "*", ",", "tanh(", "where(", "1.5", "<", "\n", "é", "e", "."])
+        proptest::sample::select(vec!["x", "a", "(", ")", "+", "-", "**", "*", ",", "tanh(", "where(", "sum(", "mean(", ", -1", "axis=", "1.5", "<", "\n", "é", "e", "."])
             .prop_map(str::to_string),
         ".{0,3}",
     ], 0..60)) {
         if let Ok(expression) = Expression::parse(&pieces.concat(), &["x"]) {
-            prop_assert!(!expression.value().reads().is_empty());
-            expression.gradients(&[0]);
+            if let Ok(shaped) = expression.shaped("random", &[2, 3], vec![Operand::Rows]) {
+                prop_assert!(!shaped.value().expect("a plan").stages.is_empty());
+                shaped.gradients(&[0]).expect("a plan");
+            }
         }
     }
 }

@@ -277,7 +277,19 @@ activations! {
             x.plus(3.0).select_positive(below_3, x.constant(0.0))
         },
     }
+
+    /// `y = lambda x` above 0, `lambda alpha (exp(x) - 1)` elsewhere, by which rows keep a mean of 0 and a variance of
+    /// 1 (Klambauer et al. 2017).
+    Selu "selu" {
+        saved: Saved::Output,
+        value: |x| x.select_positive(x.times(SELU_LAMBDA), x.exp_m1().times(SELU_LAMBDA * SELU_ALPHA)),
+        derivative: |y| y.select_positive(y.constant(SELU_LAMBDA), y.plus(SELU_LAMBDA * SELU_ALPHA)),
+    }
 }
+
+/// The fixed point's constants, as its authors give them.
+const SELU_LAMBDA: f64 = 1.050_700_987_355_480_5;
+const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 
 /// The coefficient of `x^3` in the tanh form of gelu.
 const GELU_CUBIC: f64 = 0.044_715;

@@ -119,3 +119,10 @@ fn hardsigmoid_derivative(x: f32) -> f32 {
     return select(0.0, select(0.0, 0.16666667, ((-x) + 3.0) > 0.0), (x + 3.0) > 0.0);
 }
 
+fn selu_value(x: f32) -> f32 {
+    return select(loom_exp_m1(x) * 1.7580993, x * 1.050701, x > 0.0);
+}
+fn selu_derivative(x: f32) -> f32 {
+    return select(x + 1.7580993, 1.050701, x > 0.0);
+}
+

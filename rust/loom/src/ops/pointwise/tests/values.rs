@@ -37,6 +37,10 @@ fn definition(activation: Activation, x: f64) -> f64 {
         }
         Activation::HardSwish => x * (x + 3.0).clamp(0.0, 6.0) / 6.0,
         Activation::HardSigmoid => (x + 3.0).clamp(0.0, 6.0) / 6.0,
+        Activation::Selu => {
+            let (lambda, alpha) = (1.050_700_987_355_480_5, 1.673_263_242_354_377_2);
+            lambda * if x > 0.0 { x } else { alpha * libm::expm1(x) }
+        }
     }
 }
 
@@ -44,7 +48,7 @@ fn definition(activation: Activation, x: f64) -> f64 {
 fn kinks(activation: Activation) -> &'static [f64] {
     use Activation::*;
     match activation {
-        Relu | LeakyRelu { .. } | ReluSquared | ScaledRelu | Elu { .. } => &[0.0],
+        Relu | LeakyRelu { .. } | ReluSquared | ScaledRelu | Elu { .. } | Selu => &[0.0],
         HardSwish | HardSigmoid => &[-3.0, 3.0],
         _ => &[],
     }
@@ -118,6 +122,7 @@ fn derivatives_at_zero_are_the_left_ones() {
             Activation::Relu | Activation::ReluSquared | Activation::ScaledRelu => 0.0,
             Activation::LeakyRelu { slope } => slope,
             Activation::Elu { alpha } => alpha,
+            Activation::Selu => 1.758_099_340_847_376_6,
             _ => difference(activation, 0.0),
         };
         assert!((derivative - expected).abs() < 1e-9, "{activation}: {derivative} for {expected}");
@@ -136,6 +141,7 @@ fn numbers_far_out_give_limits_and_not_nan() {
                     Activation::Linear => (1.0, 1.0),
                     Activation::Sigmoid | Activation::Tanh | Activation::HardSigmoid => (0.0, 0.0),
                     Activation::ScaledRelu => (1.1, 0.0),
+                    Activation::Selu => (1.050_700_987_355_480_5, 0.0),
                     Activation::LeakyRelu { slope } => (1.0, slope),
                     Activation::ReluSquared => (2.0 * magnitude, 0.0),
                     _ => (1.0, 0.0),

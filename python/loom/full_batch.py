@@ -1,0 +1,327 @@
+"""Learning from a whole data set at once by L-BFGS."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom import losses
+from loom._settings.checks import choice, real, whole
+from loom._typing import ArrayLike
+from loom.engine import engine_of
+from loom.errors import ConfigError, NonFiniteError
+from loom.network import Network
+from loom.training.config import TrainingConfig, check_training
+from loom.training.ported import settled_outputs
+
+__all__ = ["LBFGS"]
+
+Vector = NDArray[np.float64]
+
+_SUFFICIENT, _CURVATURE = 1e-4, 0.9
+"""What of the slope a step must gain, and how much of it may be left at its end (Wolfe's conditions)."""
+_TRIES = 25
+"""How many steps along a line are tried."""
+_NARROW = 1e-9
+"""How little weights change where a line is not looked at more closely."""
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A place on a line: the step, the loss there, its gradient, and the slope along the line."""
+
+    step: float
+    loss: float
+    gradient: Vector
+    slope: float
+
+
+class LBFGS:
+    """Learns from a whole data set at once, by the curvature that past gradients tell of.
+
+    Limited-memory BFGS (Liu and Nocedal 1989) with a line search by Wolfe's strong conditions, as PyTorch has
+    it. It is for problems of moderate size whose data go through the network at once: every iteration takes a
+    few passes over all of it, and often hundreds of steps of other rules are saved. The loss is that of
+    inference, with dropout off and running statistics as they are, so that it is the same function each time.
+    Vectors are kept in double precision on the host; the network computes where it is.
+
+    Args:
+        network: The network; it learns in place.
+        config: Its loss, class weights, label smoothing and the weights of outputs count.
+        history: How many past steps tell of the curvature.
+        learning_rate: The step along each direction that is tried first, and taken without a line search.
+        line_search: "wolfe", or None for steps of `learning_rate`.
+
+    Raises:
+        ConfigError: A setting is out of range; or the config has what is of steps, such as regularizers.
+
+    Examples:
+        >>> x = np.linspace(-1, 1, 40).reshape(-1, 1)
+        >>> net = loom.Sequential([nn.Dense(8, activation="tanh"), nn.Dense(1)], input_shape=1, seed=0)
+        >>> losses = loom.LBFGS(net, loom.TrainingConfig(loss="mse")).fit(x, np.sin(3 * x), iterations=60)
+        >>> losses[-1] < 1e-3
+        True
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        config: TrainingConfig | None = None,
+        *,
+        history: int = 100,
+        learning_rate: float = 1.0,
+        line_search: Literal["wolfe"] | None = "wolfe",
+    ) -> None:
+        engine = engine_of(network)
+        chosen = check_training(config)
+        if chosen.regularizers is not None or chosen.gradient_noise:
+            raise ConfigError("LBFGS: regularizers and gradient_noise are of single steps; leave them out")
+        engine.check_fixed("LBFGS")
+        engine.build()
+        if isinstance(chosen.loss, str) and chosen.loss == losses.AUTO:
+            raise ConfigError('LBFGS: say what is minimised: TrainingConfig(loss="mse")')
+        self.network = network
+        self.config = settled_outputs(engine, chosen)
+        self.history = whole("LBFGS", "history", history, least=1)
+        self.learning_rate = real("LBFGS", "learning_rate", learning_rate, above=0.0)
+        if line_search is not None:
+            choice("LBFGS", "line_search", line_search, ("wolfe",))
+        self.line_search = line_search
+        # The changes of weights and of gradients, newest last.
+        self._steps: deque[tuple[Vector, Vector, float]] = deque(maxlen=self.history)
+        self._scale = 1.0
+        self._before: tuple[Vector, Vector, float] | None = None
+
+    def __repr__(self) -> str:
+        return f"LBFGS(history={self.history}, learning_rate={self.learning_rate})"
+
+    def fit(
+        self,
+        x: ArrayLike | Mapping[str, ArrayLike],
+        y: ArrayLike | Mapping[str, ArrayLike],
+        weight: ArrayLike | None = None,
+        *,
+        iterations: int = 20,
+        gradient_tolerance: float = 1e-7,
+        change_tolerance: float = 1e-9,
+    ) -> list[float]:
+        """Learns, until the loss is flat or changes no more; another call goes on with what is known.
+
+        Args:
+            x: (rows, *input_shape) the samples; of named inputs a dictionary.
+            y: (rows, ...) values, or class indices; of named outputs a dictionary.
+            weight: (rows,) how much each sample counts.
+            iterations: The most directions to follow.
+            gradient_tolerance: The end is where no element of the gradient is larger,
+            change_tolerance: or where weights, or the loss, change by less.
+
+        Returns:
+            The loss before the first iteration and after each.
+
+        Raises:
+            NonFiniteError: The loss or a gradient is not finite where it begins.
+            ShapeError: The data does not fit the network.
+            StateError: The network is being trained.
+        """
+        count = whole("LBFGS", "iterations", iterations, least=1)
+        flat = real("LBFGS", "gradient_tolerance", gradient_tolerance, least=0.0)
+        small = real("LBFGS", "change_tolerance", change_tolerance, least=0.0)
+        engine_of(self.network).check_idle("LBFGS")
+        moved = _Parameters(self.network)
+
+        def evaluate(weights: Vector) -> tuple[float, Vector]:
+            moved.write(weights)
+            return self._loss(x, y, weight), moved.gradient()
+
+        weights = moved.read()
+        loss, gradient = evaluate(weights)
+        if not (math.isfinite(loss) and np.isfinite(gradient).all()):
+            raise NonFiniteError("LBFGS: the loss or its gradient is not finite where it begins")
+        told = [loss]
+        for _ in range(count):
+            if np.abs(gradient).max(initial=0.0) <= flat:
+                break
+            direction = self._direction(gradient)
+            before = loss
+            slope = float(gradient @ direction)
+            if slope > -small:
+                break
+            first = min(1.0, 1.0 / float(np.abs(gradient).sum())) if self._before is None else 1.0
+            begin = _Point(0.0, loss, gradient, slope)
+            line = _line(evaluate, weights, direction)
+            if self.line_search is None:
+                end = line(first * self.learning_rate)
+            else:
+                end = _search(line, begin, first * self.learning_rate, float(np.abs(direction).max()))
+            self._before = (direction, gradient, end.step)
+            weights = weights + end.step * direction
+            loss, gradient = end.loss, end.gradient
+            told.append(loss)
+            if float(np.abs(direction * end.step).max()) <= small or abs(loss - before) < small:
+                break
+        moved.write(weights)
+        self.network.zero_gradients()
+        return told
+
+    def _direction(self, gradient: Vector) -> Vector:
+        """Returns where to go, by the two loops over what is known of the curvature."""
+        if self._before is None:
+            return -gradient
+        direction, before, step = self._before
+        changed, way = gradient - before, direction * step
+        product = float(changed @ way)
+        if product > 1e-10:
+            self._steps.append((way, changed, 1.0 / product))
+            self._scale = product / float(changed @ changed)
+        found = -gradient
+        shares = []
+        for way, changed, inverse in reversed(self._steps):
+            share = inverse * float(way @ found)
+            shares.append(share)
+            found = found - share * changed
+        found = found * self._scale
+        for (way, changed, inverse), share in zip(self._steps, reversed(shares), strict=True):
+            found = found + way * (share - inverse * float(changed @ found))
+        return found
+
+    def _loss(self, x: Any, y: Any, weight: ArrayLike | None) -> float:  # noqa: ANN401 - arrays or dictionaries
+        """Computes the loss, and leaves its gradients with the network."""
+        self.network.zero_gradients()
+        output: Any = self.network.forward(x, training=False)
+        config = self.config
+        if not isinstance(config.loss, Mapping):
+            loss, gradient = losses.value_and_gradient(
+                cast("Any", config.loss), output, y, weight, config.label_smoothing, config.class_weight
+            )
+            self.network.backward(gradient)
+            return loss
+        total, gradients = 0.0, {}
+        for name, of in config.loss.items():
+            share = (config.loss_weights or {}).get(name, 1.0)
+            smoothing = config.label_smoothing if losses.is_classification(of) else 0.0
+            loss, gradient = losses.value_and_gradient(of, output[name], y[name], weight, smoothing)
+            total += share * loss
+            gradients[name] = gradient * gradient.dtype.type(share)
+        self.network.backward(gradients)
+        return total
+
+
+class _Parameters:
+    """The parameters that learn, as one vector."""
+
+    def __init__(self, network: Network) -> None:
+        self._held = [
+            (layer, name, np.shape(values))
+            for layer in network.layers
+            if layer.trainable
+            for name, values in layer.parameters.items()
+            if name not in layer.frozen
+        ]
+        if not self._held:
+            raise ConfigError("LBFGS: no parameter learns; all are frozen, or there are none")
+
+    def read(self) -> Vector:
+        parts = [np.asarray(layer.parameters[name], np.float64).ravel() for layer, name, _ in self._held]
+        return np.concatenate(parts)
+
+    def write(self, weights: Vector) -> None:
+        start = 0
+        for layer, name, shape in self._held:
+            end = start + math.prod(shape)
+            layer.parameters[name] = weights[start:end].reshape(shape)
+            start = end
+
+    def gradient(self) -> Vector:
+        by_layer: dict[str, Mapping[str, NDArray[Any]]] = {}
+        parts = []
+        for layer, name, _ in self._held:
+            if layer.path not in by_layer:
+                by_layer[layer.path] = layer.gradients
+            parts.append(np.asarray(by_layer[layer.path][name], np.float64).ravel())
+        return np.concatenate(parts)
+
+
+def _line(
+    evaluate: Callable[[Vector], tuple[float, Vector]], weights: Vector, direction: Vector
+) -> Callable[[float], _Point]:
+    def at(step: float) -> _Point:
+        loss, gradient = evaluate(weights + step * direction)
+        return _Point(step, loss, gradient, float(gradient @ direction))
+
+    return at
+
+
+def _search(line: Callable[[float], _Point], begin: _Point, step: float, extent: float) -> _Point:
+    """Returns a point that meets Wolfe's strong conditions (Nocedal and Wright 2006, 3.5 and 3.6)."""
+    gained = _SUFFICIENT * begin.slope
+    before, now, tried = begin, line(step), 0
+    bracket: list[_Point] = []
+    while tried < _TRIES:
+        if now.loss > begin.loss + now.step * gained or (tried > 1 and now.loss >= before.loss):
+            bracket = [before, now]
+            break
+        if abs(now.slope) <= -_CURVATURE * begin.slope:
+            return now
+        if now.slope >= 0:
+            bracket = [before, now]
+            break
+        least, most = now.step + 0.01 * (now.step - before.step), now.step * 10
+        before, now = now, line(_cubic(before, now, (least, most)))
+        tried += 1
+    if not bracket:
+        return begin if begin.loss <= now.loss else now
+    # The end with the lower loss first.
+    low, high = (0, 1) if bracket[0].loss <= bracket[1].loss else (1, 0)
+    stuck = False
+    while tried < _TRIES:
+        left, right = sorted((bracket[0].step, bracket[1].step))
+        if (right - left) * extent < _NARROW:
+            break
+        step = _cubic(bracket[0], bracket[1])
+        margin = 0.1 * (right - left)
+        if min(right - step, step - left) < margin:
+            # Near an end twice in a row: further inside.
+            if stuck or step >= right or step <= left:
+                step = right - margin if abs(step - right) < abs(step - left) else left + margin
+                stuck = False
+            else:
+                stuck = True
+        else:
+            stuck = False
+        now = line(step)
+        tried += 1
+        if now.loss > begin.loss + now.step * gained or now.loss >= bracket[low].loss:
+            bracket[high] = now
+            low, high = (0, 1) if bracket[0].loss <= bracket[1].loss else (1, 0)
+            continue
+        if abs(now.slope) <= -_CURVATURE * begin.slope:
+            return now
+        if now.slope * (bracket[high].step - bracket[low].step) >= 0:
+            bracket[high] = bracket[low]
+        bracket[low] = now
+    return bracket[low]
+
+
+def _cubic(one: _Point, other: _Point, bounds: tuple[float, float] | None = None) -> float:
+    """Returns where a cubic through two points, with their slopes, is least within bounds."""
+    least, most = bounds or tuple(sorted((one.step, other.step)))
+    first, last = (one, other) if one.step <= other.step else (other, one)
+    width = last.step - first.step
+    if width == 0 or not math.isfinite(one.loss + other.loss):
+        return (least + most) / 2
+    middle = one.slope + other.slope - 3 * (one.loss - other.loss) / (one.step - other.step)
+    square = middle * middle - one.slope * other.slope
+    if not square >= 0:
+        return (least + most) / 2
+    root = math.sqrt(square)
+    divisor = last.slope - first.slope + 2 * root
+    if divisor == 0:
+        return (least + most) / 2
+    place = last.step - width * ((last.slope + root - middle) / divisor)
+    return min(max(place, least), most)

@@ -1,0 +1,130 @@
+"""L-BFGS: PyTorch's losses and weights, classes, several outputs, devices, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import loom
+from loom import nn
+
+Array = NDArray[Any]
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "lbfgs.json").read_text())
+NAMES = ["0.0.0.0.weight", "0.0.0.0.bias", "0.0.0.1.weight", "0.0.0.1.bias"]
+
+
+def array(shape: tuple[int, ...], offset: int, scale: float) -> Array:
+    numbers = [((37 * i + 11 * offset) % 61 - 30) / 32 for i in range(int(np.prod(shape)))]
+    return scale * np.array(numbers).reshape(shape)
+
+
+X, Y = array((12, 6), 5, 1.0), array((12, 3), 9, 1.0)
+
+
+def network(precision: Any = "float64") -> loom.Network:
+    net = loom.Sequential([nn.Dense(8, activation="tanh"), nn.Dense(3)], input_shape=6, precision=precision)
+    shapes = [(8, 6), (8,), (3, 8), (3,)]
+    net.load_state_dict(
+        {
+            name: array(shape, place, 0.5)
+            for place, (name, shape) in enumerate(zip(NAMES, shapes, strict=True))
+        }
+    )
+    return net
+
+
+def rule(net: loom.Network, settings: dict[str, Any]) -> loom.LBFGS:
+    return loom.LBFGS(
+        net,
+        loom.TrainingConfig(loss="mse"),
+        history=settings["history_size"],
+        learning_rate=settings["lr"],
+        line_search="wolfe" if settings["line_search_fn"] else None,
+    )
+
+
+@pytest.mark.parametrize("case", ["wolfe", "short_history", "plain"])
+def test_losses_and_weights_are_pytorchs(case: str) -> None:
+    told = GOLDEN[case]
+    net = network()
+    count = len(told["losses"]) - 1
+    found = rule(net, told["settings"]).fit(
+        X, Y, iterations=count, gradient_tolerance=0.0, change_tolerance=0.0
+    )
+    # Curvature makes much of rounding; the first iterations say that the rule is the same.
+    np.testing.assert_allclose(found[:12], told["losses"][:12], rtol=1e-9)
+    np.testing.assert_allclose(found, told["losses"], rtol=1e-4)
+    for name, values in zip(NAMES, told["weights"], strict=True):
+        np.testing.assert_allclose(net.state_dict()[name].ravel(), values, rtol=1e-3, atol=1e-3)
+
+
+def test_calls_go_on_where_the_last_one_ended() -> None:
+    whole, parts = network(), network()
+    settings = GOLDEN["wolfe"]["settings"]
+    at_once = rule(whole, settings).fit(X, Y, iterations=12)
+    by_parts = rule(parts, settings)
+    found = [by_parts.fit(X, Y, iterations=3) for _ in range(4)]
+    assert at_once == [found[0][0], *(loss for part in found for loss in part[1:])]
+
+
+def test_it_ends_where_nothing_changes_and_frozen_weights_stay() -> None:
+    net = loom.Sequential([nn.Dense(1)], input_shape=3, precision="float64")
+    x = np.random.default_rng(0).normal(size=(50, 3))
+    y = x @ [1.0, -2.0, 0.5] + 0.3
+    told = loom.LBFGS(net, loom.TrainingConfig(loss="mse")).fit(x, y, iterations=200)
+    assert len(told) < 30
+    np.testing.assert_allclose(net.state_dict()["0.0.0.0.weight"], [[1.0, -2.0, 0.5]], atol=1e-5)
+    frozen = network()
+    frozen.freeze("*.0.weight")
+    before = np.array(frozen.state_dict()["0.0.0.0.weight"])
+    told = loom.LBFGS(frozen, loom.TrainingConfig(loss="mse")).fit(X, Y)
+    assert told[-1] < 0.5 * told[0]
+    assert np.array_equal(frozen.state_dict()["0.0.0.0.weight"], before)
+
+
+def test_classes_weights_and_several_outputs() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(80, 4))
+    kind, age = (x[:, 0] > 0).astype(int), x[:, 1]
+    net = loom.Network(input_shape=4, grid=(1, 3), seed=0)
+    net[0, 0].add(nn.Dense(8, activation="tanh"), nn.Dropout(0.5))
+    net[0, 1].add(nn.Dense(2))
+    net.link((0, 0), (0, 2), combine="concat")[0, 2].add(nn.Dense(1))
+    net.output("kind", (0, 1)).output("age", (0, 2))
+    config = loom.TrainingConfig(loss={"kind": "cross_entropy", "age": "mse"}, loss_weights={"age": 2.0})
+    told = loom.LBFGS(net, config).fit(x, {"kind": kind, "age": age}, iterations=60)
+    assert told[-1] < 0.02 * told[0]
+    assert net.evaluate((x, {"kind": kind, "age": age}), config)["loss"] == pytest.approx(
+        told[-1], rel=1e-4, abs=1e-6
+    )
+
+    weighted = network()
+    weight = rng.uniform(0.5, 2, 12)
+    told = loom.LBFGS(weighted, loom.TrainingConfig(loss="mse")).fit(X, Y, weight, iterations=5)
+    rows = ((weighted.predict(X) - Y) ** 2).mean(axis=1)
+    assert told[-1] == pytest.approx(np.average(rows, weights=weight), rel=1e-9)
+
+
+def test_on_a_gpu_it_learns_as_well(gpu: str) -> None:
+    net = network("float32")
+    net.to(gpu)
+    told = loom.LBFGS(net, loom.TrainingConfig(loss="mse")).fit(X, Y, iterations=30)
+    assert told[-1] < 0.2 * told[0]
+
+
+def test_what_cannot_be_is_refused() -> None:
+    net = network()
+    with pytest.raises(loom.ConfigError, match="say what is minimised"):
+        loom.LBFGS(net)
+    with pytest.raises(loom.ConfigError, match="of single steps"):
+        loom.LBFGS(net, loom.TrainingConfig(loss="mse", gradient_noise=0.1))
+    with pytest.raises(loom.ConfigError, match="history"):
+        loom.LBFGS(net, loom.TrainingConfig(loss="mse"), history=0)
+    net.freeze()
+    with pytest.raises(loom.ConfigError, match="no parameter learns"):
+        loom.LBFGS(net, loom.TrainingConfig(loss="mse")).fit(X, Y)
