@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from loom.schedules import Exponential
 from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig, check_training
 from loom.training.labelling import as_known, learn_classes
+from loom.training.ported import packed, settled_outputs
 from loom.training.rehearsal import Rehearsal, batches
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def find_rate(
     Args:
         net: The network.
         data: (x, y) or (x, y, weight) arrays, a `TrainingBatch`, or an iterable of either that can be
-            iterated more than once.
+            iterated more than once; of named inputs and outputs dictionaries of arrays, as in training.
         config: How the training goes; its learning rate and schedule do not count.
         smallest: The first step's rate.
         largest: The last step's rate.
@@ -145,10 +146,11 @@ def find_rate(
         raise ConfigError(f"find_rate: largest must be above smallest, got {first:g} and {last:g}")
     engine = engine_of(net)
     engine.check_idle("find_rate")
-    engine.check_single("find_rate")
     engine.check_fixed("find_rate")
     engine.build()
-    data = as_known(engine, data, config)
+    # Of named inputs and outputs one row for each sample, as training takes them.
+    config = settled_outputs(engine, config)
+    data = as_known(engine, cast("Data", packed(engine, config, data)), config)
     told = engine.native.card()
     try:
         # The copy remembers what labels there are; the network is as it was.

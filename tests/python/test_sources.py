@@ -291,6 +291,42 @@ def test_tables_in_files(tmp_path: Path, kind: str, workers: int) -> None:
         column_files(tmp_path, "price")
 
 
+def test_tables_in_files_as_dictionaries(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    whole = {name: list(values) for name, values in table_of(2000, seed=1).items()}
+    table = arrow.table({**whole, "size": arrow.array(whole["size"], from_pandas=True)})
+    parquet.write_table(table, tmp_path / "0.parquet", row_group_size=500)
+    data = column_files(tmp_path, "price", inputs="dict", batch_size=64, shuffle=False)
+    expected = loom.data.columns(whole, "price", inputs="dict")
+    assert expected.encoder is not None
+    names = data.encoder.names
+    assert names[0] == "numbers"
+    assert set(names) == set(expected.x)
+    batches = list(data)
+    for name in names:
+        found = np.concatenate([np.asarray(batch.input[name]) for batch in batches])  # type: ignore[call-overload]
+        np.testing.assert_allclose(found, expected.x[name], rtol=1e-5, atol=1e-6)
+
+    net = loom.Network(
+        inputs={
+            "numbers": len(data.encoder.features),
+            **{name: loom.Categories(size) for name, size in data.encoder.sizes.items()},
+        },
+        grid=(1, len(names) + 1),
+        seed=0,
+    )
+    for place, (name, size) in enumerate(data.encoder.sizes.items(), 1):
+        net.enter(name, (0, place))[0, place].add(nn.Embedding(size, 3), nn.Flatten())
+    for place in range(len(names) - 1):
+        net.link((0, place), (0, len(names)), combine="concat")
+    net[0, len(names)].add(nn.Dense(16, activation="tanh"), nn.Dense(2))
+    shuffled = column_files(tmp_path, "price", inputs="dict", batch_size=64, encoder=data.encoder)
+    targets = {"low": 0, "high": 1}
+    coded = [(batch.input, [targets[label] for label in batch.target]) for batch in shuffled]  # type: ignore[union-attr]
+    net.fit(coded, epochs=8, loss="cross_entropy", learning_rate=0.02, verbose=False)
+    assert net.evaluate(coded, metrics=["accuracy"])["accuracy"] > 0.85
+
+
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_data_of_three_times_the_memory_is_learned_from(tmp_path: Path, workers: int) -> None:

@@ -18,7 +18,16 @@ from loom.data import Data
 from loom.datasets import read_idx
 from loom.errors import DataError, FileError, LoomError
 
-__all__ = ["Table", "read_array", "read_npz", "read_samples", "read_table", "shaped", "write_csv"]
+__all__ = [
+    "Table",
+    "read_array",
+    "read_by_name",
+    "read_npz",
+    "read_samples",
+    "read_table",
+    "shaped",
+    "write_csv",
+]
 
 
 @contextmanager
@@ -114,6 +123,46 @@ def read_samples(file: str | Path, input_shape: Sequence[int]) -> NDArray[Any]:
         table = read_table(path)
         return shaped(table.numbers(table.names), input_shape)
     return shaped(read_array(path), input_shape)
+
+
+def read_by_name(file: str | Path, names: Sequence[str]) -> dict[str, Any]:
+    """Reads arrays by name: of an .npz file, or the columns of a .csv file with a line of names.
+
+    Args:
+        file: The file.
+        names: What is read of it.
+
+    Returns:
+        An array for each name; of a .csv file a list, of numbers where every cell that is not empty is one,
+        with None where cells are empty.
+
+    Raises:
+        FileError: It cannot be read.
+        DataError: It is damaged, of another kind, or has none of a name.
+    """
+    path = Path(file)
+    ending = path.suffix.lower()
+    if ending not in (".npz", ".csv"):
+        raise DataError(f"{path}: what has names ({', '.join(names)}) is in .npz or .csv files")
+    table = None if ending == ".npz" else read_table(path)
+    held = _arrays(path) if table is None else dict.fromkeys(table.names)
+    missing = [name for name in names if name not in held]
+    if missing:
+        raise DataError(f"{path} has no {missing[0]!r}; it has {', '.join(held)}")
+    if table is None:
+        return {name: held[name] for name in names}
+    return {name: _cells(table.column(name)) for name in names}
+
+
+def _cells(column: list[str]) -> list[Any]:
+    """Returns the cells of a column as numbers where all are, whole ones where all are such."""
+    present = [cell for cell in column if cell]
+    if not present or not all(map(_is_number, present)):
+        return [cell or None for cell in column]
+    try:
+        return [int(cell) if cell else None for cell in column]
+    except ValueError:
+        return [float(cell) if cell else None for cell in column]
 
 
 def shaped(x: NDArray[Any], input_shape: Sequence[int]) -> NDArray[Any]:

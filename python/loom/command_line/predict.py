@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,10 +20,14 @@ __all__ = ["command"]
     "source",
     required=True,
     type=click.Path(),
-    help="The samples: .npy, .npz (its x, or its only array), .csv with a row a sample, or IDX.",
+    help="The samples: .npy, .npz (its x, or its only array; of named inputs an array for each), .csv with "
+    "a row a sample (of a network that has learned from a table its columns, by name), or IDX.",
 )
 @click.option(
-    "--output", "target", type=click.Path(), help="Where to: .npy or .csv; CSV to standard output otherwise."
+    "--output",
+    "target",
+    type=click.Path(),
+    help="Where to: .npy or .csv (of named outputs .npz or .csv); CSV to standard output otherwise.",
 )
 @click.option("--classes", is_flag=True, help="Classes in place of outputs, by the card's labels.")
 @click.option("--device", default="cpu", show_default=True, help='"cpu", "gpu", "gpu:1", or "auto".')
@@ -33,20 +38,40 @@ def command(
     """Compute what the network in FILE says to samples."""
     import numpy as np
 
-    from loom.command_line.files import read_samples, write_csv
+    from loom.command_line.files import read_by_name, read_samples, write_csv
     from loom.engine import engine_of
     from loom.errors import FileError
     from loom.models.loading import load
 
     ending = ".csv" if target is None else Path(target).suffix.lower()
-    if ending not in (".npy", ".csv"):
-        raise click.BadParameter(f"{target} is neither .npy nor .csv", param_hint="'--output'")
     net = load(file).build().to(device)
-    x = read_samples(source, net.input_shape)
-    if Path(source).suffix.lower() == ".csv" and engine_of(net).reads_indices and (x == np.floor(x)).all():
+    ports = engine_of(net).ports
+    several = ports is not None and bool(ports.outputs)
+    arrays = ".npz" if several else ".npy"
+    if ending not in (arrays, ".csv"):
+        raise click.BadParameter(f"{target} is neither {arrays} nor .csv", param_hint="'--output'")
+    x: Any
+    if net.encoder is not None and Path(source).suffix.lower() == ".csv":
+        x = read_by_name(source, net.encoder.columns)
+    elif ports is not None and ports.inputs:
+        x = read_by_name(source, ports.input_names)
+    else:
+        x = read_samples(source, net.input_shape)
+    if (
+        isinstance(x, np.ndarray)
+        and Path(source).suffix.lower() == ".csv"
+        and engine_of(net).reads_indices
+        and (x == np.floor(x)).all()
+    ):
         # Numbers in text have no type.
         x = x.astype(np.int64)
-    y = net.predict(x, batch_size=batch_size)
+    found: Any = net.predict(x, batch_size=batch_size)
+    if several:
+        if classes:
+            found = {name: part.argmax(axis=-1) for name, part in found.items() if part.shape[-1] > 1}
+        _write_named(target, found)
+        return
+    y: Any = found
     labels = net.card.labels
     if classes:
         indices = y.argmax(axis=-1)
@@ -66,3 +91,24 @@ def command(
         names = list(labels)
     # As short as their own precision has them.
     write_csv(target, names, [[str(value) for value in column] for column in columns.T])
+
+
+def _write_named(target: str | None, found: dict[str, Any]) -> None:
+    """Writes outputs by name: an array each, or columns that begin with the names."""
+    import numpy as np
+
+    from loom.command_line.files import write_csv
+    from loom.errors import FileError
+
+    if target is not None and Path(target).suffix.lower() == ".npz":
+        try:
+            np.savez(target, **found)
+        except OSError as error:
+            raise FileError(error.errno, f"cannot be written: {error.strerror}", target) from error
+        return
+    names, columns = [], []
+    for name, part in found.items():
+        flat = part.reshape(len(part), -1)
+        names += [name] if flat.shape[1] == 1 else [f"{name}_{place}" for place in range(flat.shape[1])]
+        columns += [[str(value) for value in column] for column in flat.T]
+    write_csv(target, names, columns)

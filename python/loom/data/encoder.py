@@ -225,6 +225,12 @@ class ColumnEncoder:
         return tuple(name for names in found for name in names)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """For inputs="dict" the names of what a call gives: "numbers" where there are any, and categories."""
+        numbers = any(isinstance(part, Numbers) for part in self.parts)
+        return (*((_NUMBERS,) if numbers else ()), *self.sizes)
+
+    @property
     def width(self) -> int:
         """How many columns the matrix has: the network's `input_shape`."""
         return len(self.features)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -210,9 +210,16 @@ class ColumnStream(StreamLoader):
     def _reader(self, tables: _Tables, at: int) -> Callable[[], Arrays]:
         def read() -> Arrays:
             table = tables.at(at)
-            return self.encoder(table), self.encoder.targets(table)
+            made, targets = self.encoder(table), self.encoder.targets(table)
+            # A dictionary's arrays go through windows one beside the other.
+            return (*made.values(), targets) if isinstance(made, Mapping) else (made, targets)
 
         return read
+
+    def _batch(self, parts: Arrays) -> tuple[Any, Any, Any]:
+        if self.encoder.inputs != "dict":
+            return super()._batch(parts)
+        return dict(zip(self.encoder.names, parts[:-1], strict=True)), parts[-1], None
 
 
 _ROWS = 4096
@@ -265,7 +272,7 @@ def column_files(
         categories: As in `columns`.
         scale: As in `columns`.
         drop: As in `columns`.
-        inputs: "matrix" or "codes", as in `columns`.
+        inputs: "matrix", "codes" or "dict", as in `columns`.
         encoder: What is done to the columns, as learned elsewhere: that of the training data for what is
             held out. The files are then not gone through first.
         batch_size: How many rows a batch has.
@@ -293,7 +300,7 @@ def column_files(
         "categories": named("categories", categories),
         "scale": scale if isinstance(scale, bool) else named("scale", scale),
         "drop": named("drop", drop),
-        "inputs": choice("column_files", "inputs", inputs, ("matrix", "codes")),
+        "inputs": choice("column_files", "inputs", inputs, ("matrix", "codes", "dict")),
     }
     settings = {"batch_size": batch_size, "shuffle": shuffle, "seed": seed, "workers": workers}
     return ColumnStream(files, encoder, learning=learning, window=window, **settings)

@@ -83,7 +83,8 @@ def predict_classes(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> NDA
     Returns:
         (rows, ...) without the class axis: labels, where the network has learned from labels or its card
         names them, otherwise class indices. A single output is a logit, and tells two classes. Of samples in
-        a list whose outputs have steps of their own, a list of arrays.
+        a list whose outputs have steps of their own, a list of arrays. Of named outputs a dictionary of those
+        that have several values.
 
     Raises:
         ShapeError: The outputs are no classes, or the samples do not have the network's input shape.
@@ -97,8 +98,11 @@ def predict_classes(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> NDA
         >>> net.predict_classes(np.eye(2)).tolist()
         ['cat', 'dog']
     """
-    engine_of(self).check_single("predict_classes")
     outputs: Any = predict(self, x, batch_size)
+    if isinstance(outputs, dict):
+        # A single number may as well be a number.
+        several = {name: part for name, part in outputs.items() if part.shape[1:] != (1,)}
+        return {name: _classes_of(self, part) for name, part in several.items()}  # type: ignore[return-value]
     if isinstance(outputs, list):
         # Of samples with steps of their own.
         return [_classes_of(self, each[None])[0] for each in outputs]  # type: ignore[return-value]

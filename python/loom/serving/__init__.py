@@ -38,7 +38,6 @@ def create_app(net: Network, settings: ServingSettings | None = None) -> Any:  #
     """
     for module in ("fastapi", "prometheus_client"):
         require(module, extra="serve", purpose="serving networks")
-    engine_of(net).check_single("serving")
     engine_of(net).check_fixed("serving")
     from loom.serving.application import application
 

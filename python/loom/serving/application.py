@@ -18,6 +18,8 @@ from loom.convert import as_real_array
 from loom.engine import engine_of
 from loom.errors import (
     CellIndexError,
+    ConfigError,
+    DataError,
     DTypeError,
     InvalidValueError,
     LoomError,
@@ -26,14 +28,14 @@ from loom.errors import (
 )
 from loom.network import Network
 from loom.serving.batching import Batcher
-from loom.serving.bodies import NPY, BodyError, body_within, from_json, from_npy, to_npy
+from loom.serving.bodies import NPY, BodyError, body_within, from_json, from_npy, named_from_json, to_npy
 from loom.serving.limits import RateLimit
 from loom.serving.measures import Measures
 from loom.serving.settings import ServingSettings
 
 __all__ = ["application"]
 
-_REFUSED = (CellIndexError, DTypeError, InvalidValueError, NonFiniteError, ShapeError)
+_REFUSED = (CellIndexError, ConfigError, DataError, DTypeError, InvalidValueError, NonFiniteError, ShapeError)
 _JSON = "application/json"
 # Bodies that are longer are read in a thread, so that others are heard meanwhile.
 _LONG = 1 << 16
@@ -59,11 +61,17 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
 
     net.build()
     measures = Measures(lambda: batcher.waiting)
-    batcher = Batcher(net, settings.batch_rows, settings.wait / 1000, measures.batch)
+    engine = engine_of(net)
+    indices, ports = engine.reads_indices, engine.ports
+    rows_of = None if ports is None else engine.native.predict
+    batcher = Batcher(net, settings.batch_rows, settings.wait / 1000, measures.batch, rows_of)
     limit = RateLimit(settings.rate)
-    indices = engine_of(net).reads_indices
+    # What reads samples by name: of a table's columns, or of inputs with names.
+    named = net.encoder is not None or (ports is not None and bool(ports.inputs))
+    outputs = ports if ports is not None and ports.outputs else None
     card = net.card
-    labels = card.labels if card.labels and net.output_shape == (len(card.labels),) else None
+    single = outputs is None and card.labels and net.output_shape == (len(card.labels),)
+    labels = card.labels if single else None
     description = _description(net)
     under_way = 0
 
@@ -107,12 +115,20 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
         body = await body_of(request)
 
         def read() -> NDArray[Any]:
-            found = from_json(body) if kind == _JSON else from_npy(body)
+            by_name = named_from_json(body) if named and kind == _JSON else None
+            if by_name is not None:
+                found = _read_by_name(net, by_name)
+            elif ports is not None and ports.inputs:
+                raise BodyError(f"the network has named inputs ({', '.join(ports.input_names)}), as {_JSON}")
+            else:
+                found = from_json(body) if kind == _JSON else from_npy(body)
             rows = found.shape[0] if found.ndim else 0
             if rows > settings.max_rows:
                 raise _Refusal(413, f"a request has {settings.max_rows:,} samples at most, not {rows:,}")
             if rows == 0:
                 raise BodyError("the body has no samples")
+            if by_name is not None:
+                return found
             # Whole numbers stay such where they are places in a vocabulary.
             return found if indices else as_real_array(found, net.precision)
 
@@ -120,13 +136,18 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
 
     def answer_of(y: NDArray[Any], request: Request, kind: str) -> Response:
         wanted = request.headers.get("accept", "*/*").lower()
+        if outputs is not None and (NPY in wanted or kind != _JSON):
+            raise _Refusal(406, f"outputs with names are answered as {_JSON}")
         if NPY in wanted or (kind != _JSON and _JSON not in wanted):
             return Response(to_npy(y), media_type=NPY)
         if not np.isfinite(y).all():
             raise _Refusal(
                 500, f"outputs are not finite, which JSON cannot say; ask for {NPY}", None, "NonFiniteError"
             )
-        told: dict[str, Any] = {"outputs": y.tolist()}
+        parts = None if outputs is None else outputs.unpack(y)
+        told: dict[str, Any] = {
+            "outputs": y.tolist() if parts is None else {name: part.tolist() for name, part in parts.items()}
+        }
         if labels is not None:
             told["labels"] = [labels[place] for place in y.argmax(-1)]
         if card.preprocessing is not None:
@@ -179,12 +200,36 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
     return app
 
 
+def _read_by_name(net: Network, samples: dict[str, Any]) -> NDArray[Any]:
+    """Returns rows of what was given by name, of a table's columns or of named inputs."""
+    engine = engine_of(net)
+    encoder = net.encoder
+    read: Any = samples
+    if encoder is not None:
+        read = encoder(samples)
+    elif engine.ports is not None:
+        try:
+            read = {name: np.asarray(values) for name, values in samples.items()}
+        except (ValueError, OverflowError) as error:
+            raise BodyError(f"inputs: rows of different lengths do not make an array ({error})") from error
+    return engine.as_input(read)
+
+
 def _description(net: Network) -> dict[str, Any]:
+    ports, encoder = engine_of(net).ports, net.encoder
+    more: dict[str, Any] = {}
+    if ports is not None and ports.inputs:
+        more["inputs"] = {entry.name: entry.shape for entry in ports.inputs}
+    if ports is not None and ports.outputs:
+        more["outputs"] = ports.output_shapes()
+    if encoder is not None:
+        more["columns"] = list(encoder.columns)
     return {
         "loom": __version__,
         "fingerprint": net.fingerprint(),
         "input_shape": list(net.input_shape),
         "output_shape": list(net.output_shape),
+        **more,
         "precision": net.precision,
         "device": net.device,
         "card": net.card.to_config(),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from loom.errors import LoomError
 
-__all__ = ["NPY", "BodyError", "body_within", "from_json", "from_npy", "to_npy"]
+__all__ = ["NPY", "BodyError", "body_within", "from_json", "from_npy", "named_from_json", "to_npy"]
 
 NPY = "application/x-npy"
 
@@ -35,6 +35,30 @@ async def body_within(request: Any, most: int) -> bytes | None:  # noqa: ANN401 
     return bytes(body)
 
 
+def named_from_json(body: bytes) -> dict[str, Any] | None:
+    """Reads samples by name: of named inputs, or of a table's columns.
+
+    They are a list for each name, `{"inputs": {"size": [...], "city": [...]}}`, or a sample after another,
+    `{"inputs": [{"size": 70, "city": "Oslo"}, ...]}`.
+
+    Returns:
+        A list for each name; what a sample leaves out is None. None where inputs have no names.
+
+    Raises:
+        BodyError: It is no JSON of inputs.
+    """
+    given = _inputs(body)
+    if isinstance(given, dict):
+        lengths = {len(values) if isinstance(values, list) else -1 for values in given.values()}
+        if len(lengths) != 1 or -1 in lengths:
+            raise BodyError("inputs: each name has a list, and all are of one length")
+        return given
+    if isinstance(given, list) and given and all(isinstance(sample, dict) for sample in given):
+        names = {name: None for sample in given for name in sample}
+        return {name: [sample.get(name) for sample in given] for name in names}
+    return None
+
+
 def from_json(body: bytes) -> NDArray[Any]:
     """Reads samples from `{"inputs": [...]}`.
 
@@ -42,16 +66,19 @@ def from_json(body: bytes) -> NDArray[Any]:
         BodyError: It is no such JSON, or not of numbers.
     """
     try:
+        return np.asarray(_inputs(body))
+    except (ValueError, OverflowError) as error:
+        raise BodyError(f"inputs: rows of different lengths do not make an array ({error})") from error
+
+
+def _inputs(body: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
+    try:
         told = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise BodyError(f"the body is no JSON: {error}") from error
     if not isinstance(told, dict) or set(told) != {"inputs"}:
         raise BodyError('the body is {"inputs": [sample, sample, ...]}, each a list of numbers')
-    try:
-        found = np.asarray(told["inputs"])
-    except (ValueError, OverflowError) as error:
-        raise BodyError(f"inputs: rows of different lengths do not make an array ({error})") from error
-    return found
+    return told["inputs"]
 
 
 def from_npy(body: bytes) -> NDArray[Any]:
