@@ -300,6 +300,9 @@ def test_files_without_a_model_and_of_others_are_named(tmp_path: Path) -> None:
         config_of(path, {"blk.0.odd.weight": np.zeros(3)})
     with pytest.raises(loom.SerializationError, match="block_count"):
         config_of(path, block_count=0.5)
+    for wrong in ({"attention__key_length": 0}, {"attention__head_count": 64}):
+        with pytest.raises(loom.SerializationError, match="extent of 0"):
+            config_of(path, rope__dimension_count=16, **wrong)
     write_gguf(path, {"blk.0.attn_q.weight": np.zeros((7, 32))}, described())
     with pytest.raises(loom.SerializationError, match="heads"):
         hub_tensors(loom.open_tensors(path))["model.layers.0.self_attn.q_proj.weight"].numpy()

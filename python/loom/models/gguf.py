@@ -113,8 +113,12 @@ class _Metadata:
         """Returns the extent of a head."""
         heads = self.whole("attention.head_count")
         if self.get("attention.key_length") is not None:
-            return self.whole("attention.key_length")
-        return self.whole("embedding_length") // max(heads, 1)
+            extent = self.whole("attention.key_length")
+        else:
+            extent = self.whole("embedding_length") // max(heads, 1)
+        if extent < 1:
+            raise SerializationError(f"the GGUF file's heads have an extent of {extent}")
+        return extent
 
 
 def _gemma(metadata: _Metadata, largest: int) -> dict[str, Any]:

@@ -261,9 +261,12 @@ fn check_gradient(case: &Case) {
         // The state's share: its bias and its weight see it.
         let share = &gradients[if op.cell.splits_gradient() { directions } else { 0 } + direction];
         let gates = op.cell.gates() * op.units;
+        let resets_first = op.cell == Cell::ResetFirstGru;
         if op.bias {
+            // The candidate of a GRU that resets first has a bias, too, beside what is not the state's share.
+            let seen = if resets_first { &gradients[direction] } else { share };
             let sums: Vec<f64> =
-                (0..gates).map(|gate| share.chunks(gates).map(|share| share[gate]).sum()).collect();
+                (0..gates).map(|gate| seen.chunks(gates).map(|share| share[gate]).sum()).collect();
             let operand = 2 * directions + direction;
             assert_gradient(&sums, &case.reads[operand], |x| value(operand, x));
         }
@@ -272,6 +275,15 @@ fn check_gradient(case: &Case) {
         for (h, share) in before.chunks(op.units).zip(share.chunks(gates)) {
             for (k, h) in h.iter().enumerate() {
                 share.iter().enumerate().for_each(|(gate, share)| weight[k * gates + gate] += h * share);
+            }
+        }
+        if resets_first {
+            // Its weight sees what was reset.
+            let saved = forward[1 + directions + direction].chunks(4 * op.units);
+            for (saved, input) in saved.zip(gradients[direction].chunks(gates)) {
+                for (k, reset) in saved[3 * op.units..].iter().enumerate() {
+                    (2 * op.units..gates).for_each(|gate| weight[k * gates + gate] += reset * input[gate]);
+                }
             }
         }
         let operand = directions + direction;
