@@ -7,6 +7,7 @@ Usage: onnx_int8.py, with an interpreter that has onnx, onnxruntime and numpy, a
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 import onnx
@@ -55,8 +56,10 @@ def main() -> int:
     for name, (layers, shape) in rows().items():
         for granularity in ("channel", "tensor", "block(4)"):
             net = loom.Sequential(layers, input_shape=shape, seed=2).morph("int8", granularity=granularity)
-            x = random.normal(size=(3, *shape)).astype(np.float32)
-            x = random.integers(0, 20, (3, *shape)) if name == "tied" else x
+            words = name == "tied"
+            x: Any = (
+                random.integers(0, 20, (3, *shape)) if words else random.normal(size=(3, *shape)).astype("f4")
+            )
             model = onnx_model(net)
             onnx.checker.check_model(model, full_check=True)
             session = onnxruntime.InferenceSession(model.SerializeToString())

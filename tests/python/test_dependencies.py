@@ -47,7 +47,9 @@ def test_every_crate_is_listed_with_a_reason() -> None:
     found = defaultdict(set)
     for folder in ("loom", "loom-python", "loom-tests"):
         manifest = read(f"rust/{folder}/Cargo.toml")
-        of_tests = {asked.removeprefix("dep:") for asked in manifest.get("features", {}).get("unit-tests", [])}
+        of_tests = {
+            asked.removeprefix("dep:") for asked in manifest.get("features", {}).get("unit-tests", [])
+        }
         tables = [manifest, *manifest.get("target", {}).values()]
         for table in tables:
             for kind in ("dependencies", "build-dependencies", "dev-dependencies"):

@@ -97,7 +97,8 @@ def _to_gguf(source: str, path: Path, dtype: str, found: str, *, tokenizer: bool
     if found == "gguf" and tokenizer:
         with open_tensors(source) as file:
             metadata = {name: value for name, value in file.metadata.items() if name.startswith("tokenizer.")}
-    save_gguf(load(source), path, dtype, metadata)
+    # What it cannot be is refused there.
+    save_gguf(load(source), path, cast("Any", dtype), metadata)
 
 
 def _of_folder(folder: Path) -> dict[str, object] | None:

@@ -275,10 +275,11 @@ def _recurrence(kind: str, config: Config, arrays: Arrays) -> dict[str, Any]:
     two = len(arrays) > 2 and arrays[2].ndim == 2
     refuse(kind == "gru" and two and config.get("reset_after") is False, "reset_after=False with two biases")
     # What Keras 1 and 2.0 wrote knew the older form alone, and did not say so.
-    settings: dict[str, Any] = {
-        "rnn": {"activation": function},
-        "gru": {"reset_after": bool(config.get("reset_after", two))},
-    }.get(kind, {})
+    settings: dict[str, Any] = {}
+    if kind == "rnn":
+        settings = {"activation": function}
+    elif kind == "gru":
+        settings = {"reset_after": bool(config.get("reset_after", two))}
     sequences = bool(config.get("return_sequences"))
     return {"type": kind, "return_sequences": sequences, **settings, **named}
 

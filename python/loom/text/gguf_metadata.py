@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from loom.errors import ConfigError
 from loom.models.gguf_writing import save_gguf as save_network
@@ -34,7 +34,7 @@ _TRIED = (
 def save_gguf(
     model: LanguageModel,
     path: str | PathLike[str],
-    dtype: str = "float32",
+    dtype: Literal["float32", "float16", "bfloat16", "q4_0", "q8_0"] = "float32",
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
     """Saves a language model as GGUF, with its tokenizer and how it chats, for llama.cpp and its like.

@@ -9,7 +9,6 @@ import numpy as np
 
 from loom.models.branches import Row
 from loom.models.torch.modules import (
-    SELU,
     Unsupported,
     activation,
     adaptive_pool,
@@ -273,7 +272,6 @@ _CALLS: dict[str, Call] = {
         f"clip(x, {float(given.get('min_val', -1))!r}, {float(given.get('max_val', 1))!r})"
     ),
     **dict.fromkeys(("clamp", "clip"), _clamp),
-    "selu": lambda given, before, after: expression(SELU),
     "softsign": lambda given, before, after: expression("x / (1 + abs(x))"),
     "logsigmoid": lambda given, before, after: expression("-softplus(-x)"),
     "square": lambda given, before, after: expression("x * x"),

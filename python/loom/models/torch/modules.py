@@ -198,7 +198,6 @@ def activation(function: Any) -> Row:  # noqa: ANN401 - a name, or one with sett
     return [{"type": "activation", "function": function}]
 
 
-SELU = "1.0507009873554805 * where(x > 0, x, 1.6732632423543772 * expm1(min(x, 0)))"
 """Self-normalising units (Klambauer et al. 2017)."""
 
 
@@ -376,7 +375,6 @@ _MODULES: dict[str, Callable[[Any, Shape, Shape], Row]] = {
     "Softplus": _softplus,
     "ReLU6": lambda module, before, after: expression("clip(x, 0, 6)"),
     "Hardtanh": lambda module, before, after: expression(f"clip(x, {module.min_val!r}, {module.max_val!r})"),
-    "SELU": lambda module, before, after: expression(SELU),
     "Softsign": lambda module, before, after: expression("x / (1 + abs(x))"),
     "LogSigmoid": lambda module, before, after: expression("-softplus(-x)"),
     "Threshold": lambda module, before, after: expression(

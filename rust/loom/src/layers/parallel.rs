@@ -174,7 +174,7 @@ fn product_shape(shapes: &[Shape]) -> Result<Shape> {
     let mut extents: Vec<usize> = shapes.first().map(|shape| shape.to_vec()).unwrap_or_default();
     for (number, shape) in shapes.iter().enumerate() {
         let fits = |whole: usize, own: usize| own == whole || own == 1 || whole == 1;
-        if shape.len() == 0
+        if shape.is_empty()
             || shape.rank() != extents.len()
             || !extents.iter().zip(shape.iter()).all(|(whole, own)| fits(*whole, *own))
         {

@@ -283,7 +283,7 @@ fn moments<T: Real>(
 ) -> Result<Vec<Vec<f64>>> {
     let count = (rows * inner) as f64;
     let unbiasing = WholeBatch::unbiasing(rows * inner)?;
-    let mut results = vec![Vec::with_capacity(channels); 3];
+    let mut results = vec![Vec::new(); 3];
     for channel in 0..channels {
         let weight = |part: &Told<T>| (part.rows * inner) as f64 / count;
         let mean: f64 = parts.iter().map(|part| weight(part) * part.first[channel].to_f64()).sum();

@@ -251,11 +251,10 @@ proptest! {
             .prop_map(str::to_string),
         ".{0,3}",
     ], 0..60)) {
-        if let Ok(expression) = Expression::parse(&pieces.concat(), &["x"]) {
-            if let Ok(shaped) = expression.shaped("random", &[2, 3], vec![Operand::Rows]) {
-                prop_assert!(!shaped.value().expect("a plan").stages.is_empty());
-                shaped.gradients(&[0]).expect("a plan");
-            }
+        let read = Expression::parse(&pieces.concat(), &["x"]);
+        if let Ok(shaped) = read.and_then(|expression| expression.shaped("random", &[2, 3], vec![Operand::Rows])) {
+            prop_assert!(!shaped.value().expect("a plan").stages.is_empty());
+            shaped.gradients(&[0]).expect("a plan");
         }
     }
 }
