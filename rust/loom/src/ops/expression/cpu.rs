@@ -110,8 +110,10 @@ fn repeat<T: Real>(read: &[T], repeated: Repeated, start: usize, to: &mut [T]) {
     let mut at = 0;
     while at < to.len() {
         let (place, left) = (start + at, to.len() - at);
-        let base = place.checked_div(block).map_or(0, |number| number * count);
-        let place = place.checked_rem(block).unwrap_or(place);
+        let (base, place) = match place.checked_div(block) {
+            None => (0, place),
+            Some(number) => (number * count, place - number * block),
+        };
         let from = place / inner % count;
         at += if inner == 1 && count > 1 {
             let len = left.min(count - from);
