@@ -65,7 +65,8 @@ pub(crate) fn welcoming<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// Whether work may be ended while it waits.
+/// Whether work may be ended while it waits, as it does for a GPU.
+#[cfg(feature = "gpu")]
 pub(crate) fn is_welcome() -> bool {
     WELCOME.get()
 }
