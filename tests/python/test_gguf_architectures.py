@@ -44,8 +44,13 @@ def test_packed_experts_are_the_file_s_blocks(tmp_path: Path) -> None:
     assert file["blk.1.ffn_gate_inp_shexp.weight"].shape == (32,)
     assert file.metadata["qwen2moe.expert_shared_feed_forward_length"] == 96
     words = np.arange(12)[None]
-    packed = loom.load(tmp_path / "net").predict(words)
-    assert np.abs(packed - MODELS["qwen2moe"]().predict(words)).max() < 0.2
+    packed = loom.load(tmp_path / "net")
+    # Rounded weights may choose other experts, so that the network they were made of says little here.
+    rounded = MODELS["qwen2moe"]()
+    rounded.load_state_dict(packed.state_dict())
+    np.testing.assert_allclose(packed.predict(words), rounded.predict(words), rtol=0, atol=1e-6)
+    for name, weight in MODELS["qwen2moe"]().state_dict().items():
+        np.testing.assert_allclose(packed.state_dict()[name], weight, rtol=0, atol=np.abs(weight).max() / 120)
 
 
 def changed(kind: str, place: int, **settings: Any) -> loom.Network:

@@ -54,7 +54,7 @@ def changed(path: Path, change: dict[str, object]) -> bytes:
         ("lstm.keras", {"Embedding.mask_zero": True, "LSTM.go_backwards": True}, "mask_zero"),
         ("lstm.keras", {"Embedding.mask_zero": True, "LSTM.go_backwards": True}, "go_backwards"),
         ("perceptron.keras", {"Dropout": "Lambda"}, r"Lambda is of no layer that loom has \(dropout\)"),
-        ("image.keras", {"Conv2D.activation": "selu"}, "the activation selu"),
+        ("image.keras", {"Conv2D.activation": "log_softmax"}, "the activation log_softmax"),
         ("image.keras", {"Conv2D.data_format": "channels_first"}, "channels_first"),
         ("gru.keras", {"GRU.reset_after": False}, "two biases"),
         ("transformer.keras", {"MultiHeadAttention.value_dim": 3}, "value_dim"),

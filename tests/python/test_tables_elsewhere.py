@@ -81,7 +81,7 @@ def test_samples_by_name_over_http(net: Any) -> None:
         assert less.status_code == 200
         lacks = client.post("/predict", json={"inputs": [{"sise": 3}]})
         assert lacks.status_code == 422
-        assert "no sample has size, city, garden, rooms" in lacks.json()["error"]["message"]
+        assert "no column 'size', 'city', 'garden', 'rooms'" in lacks.json()["error"]["message"]
         mixed = client.post("/predict", json={"inputs": [rows[0], [1.0]]})
         assert mixed.status_code == 400
         assert client.get("/model").json()["columns"] == ["size", "city", "garden", "rooms"]

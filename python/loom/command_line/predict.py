@@ -44,6 +44,8 @@ def command(
     from loom.models.loading import load
 
     ending = ".csv" if target is None else Path(target).suffix.lower()
+    if ending not in (".npy", ".npz", ".csv"):
+        raise click.BadParameter(f"{target} is neither .npy nor .csv", param_hint="'--output'")
     net = load(file).build().to(device)
     ports = engine_of(net).ports
     several = ports is not None and bool(ports.outputs)

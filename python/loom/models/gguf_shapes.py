@@ -57,7 +57,6 @@ class Kind:
     Args:
         name: Its name in GGUF.
         pairs: Whether neighbours turn together; halves of a head do otherwise.
-        behind: Which of a block's four norms it has.
         fused: Whether queries, keys and values stand in one tensor, and so do gate and up.
         ending: The names of a block's norms, in order.
         check: Tells what of a network it cannot say, "" where that is nothing.

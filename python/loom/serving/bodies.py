@@ -65,8 +65,14 @@ def from_json(body: bytes) -> NDArray[Any]:
     Raises:
         BodyError: It is no such JSON, or not of numbers.
     """
+    rows = _inputs(body)
+    if isinstance(rows, list) and any(isinstance(row, dict) for row in rows):
+        raise BodyError(
+            "each sample is a list of numbers; samples by name, all of them, are for networks that have "
+            "learned from a table or have named inputs"
+        )
     try:
-        return np.asarray(_inputs(body))
+        return np.asarray(rows)
     except (ValueError, OverflowError) as error:
         raise BodyError(f"inputs: rows of different lengths do not make an array ({error})") from error
 

@@ -36,7 +36,7 @@ settings! {
         /// Whether a trained bias is added to every channel.
         bias: bool = true,
         /// Whether a step that is cut into shards has the statistics of all of them, and not each its own.
-        synchronized: bool = false,
+        synchronized: bool = false; unwritten,
     }
 }
 
