@@ -243,7 +243,14 @@ EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
     ),
     (
         nn.BatchNorm(),
-        {"type": "batch_norm", "momentum": 0.1, "epsilon": 1e-5, "gain": True, "bias": True},
+        {
+            "type": "batch_norm",
+            "momentum": 0.1,
+            "epsilon": 1e-5,
+            "gain": True,
+            "bias": True,
+            "synchronized": False,
+        },
     ),
     (
         nn.KMeans(3, temperature=2),
