@@ -6,7 +6,7 @@ use loom::Network as Engine;
 use pyo3::prelude::*;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 /// Depth, row, column and place in the cell.
 pub type At = [usize; 4];
@@ -241,4 +241,25 @@ impl Network {
         let engine = &*guard;
         detached(py, move || work(engine))
     }
+}
+
+/// Works with what goes on from call to call over a network, outside of the GIL; one call at a time.
+pub(crate) fn exclusively<E: Send, T: Send>(
+    py: Python<'_>,
+    engine: &Mutex<E>,
+    network: &Py<Network>,
+    work: impl FnOnce(&mut E, &loom::Network) -> loom::Result<T> + Send,
+) -> PyResult<T> {
+    let _inside = Inside::enter();
+    let mut guard = match engine.try_lock() {
+        Ok(guard) => guard,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => {
+            let busy = "the session is in use by another thread; give each thread its own";
+            return Err(exception(loom::Error::State(busy.into())));
+        }
+    };
+    let network = network.get().read()?;
+    let (engine, network) = (&mut *guard, &*network);
+    detached(py, move || work(engine, network))
 }

@@ -1,12 +1,10 @@
 //! `loom._native.Slots`: sequences that come and go, each at a place of its own.
 
 use crate::arrays::{RealArray, to_numpy};
-use crate::error::{detached, exception};
-use crate::forks::Inside;
-use crate::shared::Network;
+use crate::shared::{Network, exclusively};
 use loom::network::Slots as Engine;
 use pyo3::prelude::*;
-use std::sync::{Mutex, TryLockError};
+use std::sync::Mutex;
 
 /// Room for some sequences; one call at a time.
 #[pyclass(frozen, module = "loom._native")]
@@ -21,18 +19,7 @@ impl Slots {
         py: Python<'_>,
         work: impl FnOnce(&mut Engine, &loom::Network) -> loom::Result<T> + Send,
     ) -> PyResult<T> {
-        let _inside = Inside::enter();
-        let mut guard = match self.engine.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                let busy = "the session is in use by another thread; give each thread its own";
-                return Err(exception(loom::Error::State(busy.into())));
-            }
-        };
-        let network = self.network.get().read()?;
-        let (engine, network) = (&mut *guard, &*network);
-        detached(py, move || work(engine, network))
+        exclusively(py, &self.engine, &self.network, work)
     }
 }
 

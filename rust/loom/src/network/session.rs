@@ -1,7 +1,9 @@
 //! Sessions: inference that goes on from where its last call ended.
 
 mod kept;
+pub(super) mod outputs;
 
+use self::outputs::Outputs;
 use super::predict::check_rows;
 use super::programs::ProgramKey;
 use super::{Ending, Mode, Network, SessionExtent};
@@ -267,43 +269,15 @@ impl Session {
         let all = self.elements(&input)?;
         let most = self.most_steps(network, single);
         let (rows, sequences) = (self.rows, self.sequences);
-        let mut output: Vec<T> = Vec::new();
-        let mut shape = Vec::new();
-        let mut done = 0;
-        while done < steps {
+        let mut outputs = Outputs::<T>::new(rows, steps, single);
+        while outputs.done() < steps {
+            let done = outputs.done();
             let count = part_of(steps - done, most);
             let ending = if last && sequences && count > 1 { Ending::Last } else { Ending::All };
             let run = self.bring::<T>(network, &all, (steps, done), Part { steps: count, ending })?;
-            let first = done == 0;
-            done += count;
-            if single && done < steps {
-                continue;
-            }
-            let Some(port) = run.program().ports().output else {
-                return Err(Error::Internal("a program lacks its output".into()));
-            };
-            run.fetch(&[port])?;
-            let made = run.read::<T>(port);
-            let info = run.program().value(port).shape.to_vec();
-            if single {
-                (shape, output) = (info, extents::zeros(made.len())?);
-                output.copy_from_slice(made);
-                continue;
-            }
-            let per_row = made.len() / rows;
-            let per_step = per_row / count;
-            if first {
-                shape = info;
-                shape[0] = steps;
-                output = extents::zeros(extents::elements("the output", steps, per_step * rows)?)?;
-            }
-            // Those of a row lie together.
-            for (row, from) in made.chunks_exact(per_row).enumerate() {
-                output[(row * steps + done - count) * per_step..][..per_row].copy_from_slice(from);
-            }
+            outputs.take(run, count)?;
         }
-        let extents: Vec<usize> = [rows].into_iter().chain(shape).collect();
-        Tensor::new(extents, output)
+        outputs.into_tensor()
     }
 
     fn follow_in<T: Real>(

@@ -2,6 +2,7 @@
 
 use super::predict::check_rows;
 use super::programs::ProgramKey;
+use super::session::outputs::Outputs;
 use super::{Ending, Mode, Network, SessionExtent};
 use crate::ops::{RowPlace, StepValues};
 use crate::precision::in_precision;
@@ -212,10 +213,9 @@ impl Slots {
         let mut all: Vec<T> = extents::zeros(input.elements().len())?;
         input.copy_to(&mut all);
         let width = all.len() / rows / steps;
-        let mut output: Vec<T> = Vec::new();
-        let mut shape = Vec::new();
-        let mut done = 0;
-        while done < steps {
+        let mut outputs = Outputs::<T>::new(rows, steps, single);
+        while outputs.done() < steps {
+            let done = outputs.done();
             let count = (1 << (steps - done).ilog2()).min(MOST_STEPS);
             let ending = if last && self.sequences && count > 1 { Ending::Last } else { Ending::All };
             let places = sequences
@@ -238,36 +238,9 @@ impl Slots {
             for sequence in sequences {
                 self.positions[*sequence] += count;
             }
-            let first = done == 0;
-            done += count;
-            if single && done < steps {
-                continue;
-            }
-            let Some(port) = run.program().ports().output else {
-                return Err(Error::Internal("a program lacks its output".into()));
-            };
-            run.fetch(&[port])?;
-            let made = run.read::<T>(port);
-            let info = run.program().value(port).shape.to_vec();
-            if single {
-                (shape, output) = (info, extents::zeros(made.len())?);
-                output.copy_from_slice(made);
-                continue;
-            }
-            let per_row = made.len() / rows;
-            let per_step = per_row / count;
-            if first {
-                shape = info;
-                shape[0] = steps;
-                output = extents::zeros(extents::elements("the output", steps, per_step * rows)?)?;
-            }
-            // Those of a row lie together.
-            for (row, from) in made.chunks_exact(per_row).enumerate() {
-                output[(row * steps + done - count) * per_step..][..per_row].copy_from_slice(from);
-            }
+            outputs.take(run, count)?;
         }
-        let extents: Vec<usize> = [rows].into_iter().chain(shape).collect();
-        Tensor::new(extents, output)
+        outputs.into_tensor()
     }
 
     /// The number of the run for so many rows and steps.
