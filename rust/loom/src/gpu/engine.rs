@@ -1,6 +1,6 @@
 //! A GPU as an engine.
 
-use super::frame::{execute, execute_ticks};
+use super::execute::{execute, execute_ticks};
 use super::memory::Memory;
 use super::mirror::Mirror;
 use super::training::{Resident, train_frame};

@@ -1,8 +1,8 @@
 //! A run's values on the device, and the dispatches recorded over them.
 
 use super::Gpu;
-use super::device::buffer;
 use super::dispatch::{Dispatch, schedule};
+use super::frame::new_table;
 use super::mirror::Mirror;
 use super::steps::{CONTROL_WORDS, STEP_BYTES};
 use crate::ops::{Direction, Op};
@@ -311,14 +311,4 @@ fn goes_with(bias: &Step, weight: &Step) -> bool {
         && bias.at == weight.at
         && bias.write == weight.write
         && weight.reads.get(1) == bias.reads.first()
-}
-
-pub(super) fn new_table(gpu: &Gpu, steps: usize) -> Result<(Allocation, wgpu::BindGroup)> {
-    let table = gpu.storage("step table", (steps * STEP_BYTES) as u64)?;
-    let group = gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
-        label: Some("step table"),
-        layout: &gpu.pipelines.table,
-        entries: &[wgpu::BindGroupEntry { binding: 0, resource: buffer(&table).as_entire_binding() }],
-    });
-    Ok((table, group))
 }

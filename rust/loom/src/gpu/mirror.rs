@@ -3,6 +3,7 @@
 //! Each side knows how new its content is by the stores' epochs: an older copy is remade before
 //! use, so neither side can read stale weights.
 
+mod aside;
 mod versions;
 
 use super::Gpu;
@@ -15,6 +16,7 @@ use crate::state::{self, Registry};
 use crate::tensor::Buffer;
 use crate::weights::WeightStore;
 use crate::{Error, Result};
+use aside::Aside;
 use std::any::Any;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -59,6 +61,7 @@ pub(crate) struct Mirror {
     /// What layers keep, by number.
     kept: Vec<Option<Allocation>>,
     states: Side,
+    aside: Aside,
 }
 
 /// Where the newest content is.
@@ -80,6 +83,7 @@ impl Mirror {
             moments: Side::Host,
             kept: Vec::new(),
             states: Side::Host,
+            aside: Aside::default(),
         }
     }
 
@@ -163,6 +167,13 @@ impl Mirror {
             *epoch = store.epoch();
         }
         Ok(())
+    }
+
+    fn gradients_here(&self) -> Result<()> {
+        match self.gradients {
+            Side::Host => Err(Error::Internal("gradients of the host are to be added on a device".into())),
+            Side::Device | Side::Both => Ok(()),
+        }
     }
 
     fn prepare_gradient(&mut self, index: usize, registry: &Registry) -> Result<()> {
@@ -377,6 +388,27 @@ impl state::Mirror for Mirror {
         };
         let operands = stores.iter().map(operand).collect::<Result<Vec<_>>>()?;
         Ok(Some(Box::new(Fetching::begin(&self.gpu, &operands)?)))
+    }
+
+    fn lay_gradients_aside(&mut self, stores: &[(usize, usize)]) -> Result<()> {
+        self.gradients_here()?;
+        let gradient = |(store, elements): &(usize, usize)| {
+            let held = self.stores.get(*store)?.gradient.clone()?;
+            Some((*store, *elements, held)).filter(|_| *elements > 0)
+        };
+        self.aside.copy(&self.gpu, &stores.iter().filter_map(gradient).collect())
+    }
+
+    fn add_gradients_laid_aside(&mut self) -> Result<()> {
+        self.gradients_here()?;
+        let stores = &self.stores;
+        self.aside.add(&self.gpu, |store| stores.get(store)?.gradient.as_ref())?;
+        self.gradients = Side::Device;
+        Ok(())
+    }
+
+    fn forget_gradients_laid_aside(&mut self) {
+        self.aside.forget();
     }
 
     fn current_state(&self, number: usize, elements: usize, bytes: &mut [u8]) -> Result<()> {

@@ -13,6 +13,7 @@
 //! mirror      the registry's masters, versions, gradients and moments on the device
 //! memory      a run's values on the device
 //! frame       dispatches in order, submitted in ever longer parts while the rest is recorded
+//! execute     phases of a program in one frame
 //! timer       how long frames and kernels take on the device
 //! wait        waiting for a device, with a limit
 //! work        what is under way on one
@@ -26,6 +27,7 @@ mod device;
 mod dispatch;
 mod download;
 mod engine;
+mod execute;
 mod faults;
 mod fetching;
 mod frame;

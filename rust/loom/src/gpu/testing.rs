@@ -119,7 +119,7 @@ pub(crate) fn run_recorded(
     }
     recorder.writes = setting.writes.iter().map(|data| operand(gpu, data)).collect::<Result<_>>()?;
     record(&mut recorder)?;
-    let (table, group) = super::memory::new_table(gpu, 1)?;
+    let (table, group) = super::frame::new_table(gpu, 1)?;
     gpu.upload(&table, 0, &encode_step(&setting.values, 0));
     let mut frame = Frame::begin(gpu, &group);
     for dispatch in &Dispatch::all(gpu, recorder.recorded, 0) {

@@ -2,7 +2,7 @@
 
 use super::dispatch::{Dispatch, Work, schedule};
 use super::frame::Frame;
-use super::memory::new_table;
+use super::frame::new_table;
 use super::steps::encode_step;
 use super::testing::gpu;
 use super::{Gpu, Timing, open_another};

@@ -3,7 +3,8 @@
 
 use super::Gpu;
 use super::dispatch::{Dispatch, schedule};
-use super::frame::{Frame, note_writes};
+use super::execute::note_writes;
+use super::frame::Frame;
 use super::memory::{Memory, Stored};
 use super::mirror::of_gpu;
 use super::steps::{STEP_BYTES, control_before, encode_step};

@@ -62,6 +62,22 @@ pub trait Mirror: Any + Debug + Send {
     /// As [`current`](Self::current).
     fn begin_fetch(&self, stores: &[(usize, usize)]) -> Result<Option<Box<dyn Fetch>>>;
 
+    /// Copies the newest gradients of these stores, each of so many elements, to where they wait for others, on top of
+    /// what waits already.
+    ///
+    /// # Errors
+    /// As [`current`](Self::current); [`Error::Internal`] where the host has the newest.
+    fn lay_gradients_aside(&mut self, stores: &[(usize, usize)]) -> Result<()>;
+
+    /// Makes the gradients what the newest that wait come to with them.
+    ///
+    /// # Errors
+    /// As [`lay_gradients_aside`](Self::lay_gradients_aside); [`Error::Internal`] where none wait.
+    fn add_gradients_laid_aside(&mut self) -> Result<()>;
+
+    /// Lets go of gradients that wait.
+    fn forget_gradients_laid_aside(&mut self);
+
     /// Reads back something kept beside the parameters, where this has the newer one.
     ///
     /// # Errors
@@ -346,6 +362,15 @@ impl Registry {
         if let Some(mirror) = self.mirror_mut() {
             mirror.forget_gradients();
         }
+    }
+
+    /// The copies on a device, whose gradients are to be added up there.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] where there is no such device.
+    pub(crate) fn device_gradients(&mut self) -> Result<&mut dyn Mirror> {
+        self.mirror_mut()
+            .ok_or_else(|| Error::Internal("gradients of the host are to be added on a device".into()))
     }
 
     /// The host has changed moments.

@@ -11,13 +11,13 @@ use super::exchange::{Exchange, agree};
 use super::landing::Fate;
 use super::lockstep::meetings;
 use super::prepare::check_examples;
-use super::shard_gradients::{
-    Shards, Spare, add_before, add_flat, bucket_gradient, flat, sum_of, take_flat, take_sums,
-};
+use super::shard_gradients::{Shards, add_before, bucket_gradient, sum_of, take_flat, take_sums};
+use super::shard_passes::{OneByOne, Together, add_aside, nodes};
+use super::spare::Spare;
 use super::split;
 use super::states::take_on_states;
 use super::step::{Ended, StepReport, left_out, step_values};
-use super::summing::{Node, cover, halves, numbers, share};
+use super::summing::{halves, numbers, share};
 use super::trainer::Trainer;
 use super::units::{Unit, carried_of_all, carried_rows, set_mean_states};
 use crate::network::Network;
@@ -26,7 +26,6 @@ use crate::precision::in_precision;
 use crate::program::{Access, Phase};
 use crate::simd::{Cpu, Real};
 use crate::state::{Carried, Fetch, State};
-use crate::tensor::Buffer;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -44,6 +43,8 @@ struct Last<T> {
     /// The part of the tree that it completes, and the sums that are added to its gradient, the last one first.
     node: (usize, usize),
     lefts: Vec<Vec<T>>,
+    /// How many of these sums wait on a device instead.
+    aside: usize,
     values: StepValues,
 }
 
@@ -338,6 +339,11 @@ impl Trainer {
         let (trainer, network) = (&mut *self, &mut *network);
         let mut one_by_one =
             OneByOne { cpu, trainer, network, cut, values: values_of_all, states, buckets, units };
+        // Where they are made, sums cost a device next to nothing; on their way to the host they would take longer than all else.
+        let on_device = one_by_one.trainer.run.is_remote() && !by_shard;
+        if on_device {
+            one_by_one.network.registry.device_gradients()?.forget_gradients_laid_aside();
+        }
         let mut nodes = nodes(shards, &own, by_shard);
         let open = match place(own.end - 1).is_empty() {
             // The last shards have no rows.
@@ -345,25 +351,38 @@ impl Trainer {
             false => nodes.pop(),
         };
         for node in nodes {
-            found.sums.extend(sum_of(cpu, node, &mut one_by_one)?.map(|sum| (node, sum)));
+            let sum = match on_device {
+                true if one_by_one.sum_on_device(node)? => {
+                    one_by_one.network.registry.fetch_gradients()?;
+                    Some(one_by_one.copy())
+                }
+                true => None,
+                false => sum_of(cpu, node, &mut one_by_one)?,
+            };
+            found.sums.extend(sum.map(|sum| (node, sum)));
         }
         let Some(node) = open else { return Ok(found) };
-        let (mut left, mut lefts) = (node, Vec::new());
+        let (mut left, mut lefts, mut aside) = (node, Vec::new(), 0);
         while left.1 > 1 {
             let [first, second] = halves(left);
-            lefts.extend(sum_of(cpu, first, &mut one_by_one)?);
+            if !on_device {
+                lefts.extend(sum_of(cpu, first, &mut one_by_one)?);
+            } else if one_by_one.sum_on_device(first)? {
+                one_by_one.lay_aside()?;
+                aside += 1;
+            }
             left = second;
         }
         let shard = own.end - 1;
         let (unit, values) = self.forward::<T>(network, cut, (shard, place(shard)), values)?;
         found.units.push(unit);
         lefts.reverse();
-        found.last = Some(Last { node, lefts, values });
+        found.last = Some(Last { node, lefts, aside, values });
         Ok(found)
     }
 
     /// Takes a shard through the network.
-    fn forward<T: Real>(
+    pub(super) fn forward<T: Real>(
         &mut self,
         network: &mut Network,
         cut: &Cut<'_>,
@@ -382,7 +401,12 @@ impl Trainer {
 
     /// Takes a shard back through it, in the same parts on a device whether it is the last one or not: kernels may go by
     /// what is computed together.
-    fn backward(&mut self, network: &mut Network, buckets: &[Bucket], values: &StepValues) -> Result<()> {
+    pub(super) fn backward(
+        &mut self,
+        network: &mut Network,
+        buckets: &[Bucket],
+        values: &StepValues,
+    ) -> Result<()> {
         for bucket in buckets {
             self.backward_part(network, bucket, values)?;
         }
@@ -398,7 +422,7 @@ impl Trainer {
     }
 
     /// Has layers take on what a shard has made of what they keep and carry, notes it, and goes back to what was before.
-    fn keep<T: Real>(
+    pub(super) fn keep<T: Real>(
         &mut self,
         network: &mut Network,
         unit: &mut Unit<T>,
@@ -428,11 +452,12 @@ impl Trainer {
         let whole = |bucket: &Bucket| -> Sums<T> {
             sums.iter().map(|(node, sum)| (*node, sum[bucket.place.clone()].to_vec())).collect()
         };
-        // A device makes all of them without a pause, and each comes back while it makes the next.
+        // A device makes all of them without a pause; they come back one after the other.
         let mut coming: VecDeque<Option<Box<dyn Fetch>>> = VecDeque::new();
         if let Some(last) = last.as_ref().filter(|_| self.run.is_remote()) {
+            self.backward(network, buckets, &last.values)?;
+            add_aside(network, last.aside)?;
             for bucket in buckets {
-                self.backward_part(network, bucket, &last.values)?;
                 coming.push_back(network.registry.begin_fetch(&bucket.stores)?);
             }
         }
@@ -481,15 +506,12 @@ impl Trainer {
         let Own { sums, last, mut units } = own;
         if let Some(last) = last {
             self.backward(network, buckets, &last.values)?;
+            add_aside(network, last.aside)?;
             if !last.lefts.is_empty() {
-                network.registry.fetch_gradients()?;
+                add_before(cpu, network, buckets, &last.lefts);
             }
             if let Some(unit) = units.last_mut() {
                 self.keep(network, unit, &last.values, states)?;
-            }
-            // After what still runs on a device, which would take its own gradients for the newest.
-            if !last.lefts.is_empty() {
-                add_before(cpu, network, buckets, &last.lefts);
             }
             last.lefts.into_iter().for_each(|left| self.spare.give(left));
         }
@@ -532,75 +554,6 @@ impl Trainer {
     }
 }
 
-/// The shards of a step as they go through the network, one after the other.
-struct OneByOne<'a, 'b, T: Real> {
-    cpu: &'a Cpu,
-    trainer: &'a mut Trainer,
-    network: &'a mut Network,
-    cut: &'a Cut<'b>,
-    values: &'a StepValues,
-    states: Option<&'a [State]>,
-    buckets: &'a [Bucket],
-    units: &'a mut Vec<Unit<T>>,
-}
-
-impl<T: Real> Shards<T> for OneByOne<'_, '_, T> {
-    fn compute(&mut self, shard: usize) -> Result<bool> {
-        let place = self.cut.place(shard);
-        if place.is_empty() {
-            return Ok(false);
-        }
-        let (mut unit, values) =
-            self.trainer.forward::<T>(self.network, self.cut, (shard, place), self.values)?;
-        self.trainer.backward(self.network, self.buckets, &values)?;
-        self.trainer.keep(self.network, &mut unit, &values, self.states)?;
-        self.units.push(unit);
-        self.network.registry.fetch_gradients()?;
-        Ok(true)
-    }
-
-    fn copy(&mut self) -> Vec<T> {
-        flat(self.cpu, &self.network.registry.gradients, self.buckets, &mut self.trainer.spare)
-    }
-
-    fn add_to(&mut self, sum: &mut [T]) {
-        add_flat(self.cpu, &self.network.registry.gradients, self.buckets, sum);
-    }
-
-    fn give(&mut self, vector: Vec<T>) {
-        self.trainer.spare.give(vector);
-    }
-}
-
-/// Shards that have gone through the network together, each with a gradient of its own.
-struct Together<'a> {
-    cpu: &'a Cpu,
-    gradients: &'a [(usize, Vec<Buffer>)],
-    buckets: &'a [Bucket],
-    spare: &'a mut Spare,
-    newest: &'a [Buffer],
-}
-
-impl<T: Real> Shards<T> for Together<'_> {
-    fn compute(&mut self, shard: usize) -> Result<bool> {
-        let found = self.gradients.iter().find(|(other, _)| *other == shard);
-        self.newest = found.map_or(&[], |(_, gradients)| gradients);
-        Ok(found.is_some())
-    }
-
-    fn copy(&mut self) -> Vec<T> {
-        flat(self.cpu, self.newest, self.buckets, self.spare)
-    }
-
-    fn add_to(&mut self, sum: &mut [T]) {
-        add_flat(self.cpu, self.newest, self.buckets, sum);
-    }
-
-    fn give(&mut self, vector: Vec<T>) {
-        self.spare.give(vector);
-    }
-}
-
 /// Adds up what shards have come to that have gone through the network together.
 fn summed_of<T: Real>(
     made: Result<super::lockstep::Made<T>>,
@@ -617,12 +570,4 @@ fn summed_of<T: Real>(
         sums.extend(sum_of(cpu, node, &mut together)?.map(|sum| (node, sum)));
     }
     Ok(Own { sums, last: None, units })
-}
-
-/// The parts of the tree that one process adds up.
-fn nodes(shards: usize, own: &Range<usize>, by_shard: bool) -> Vec<Node> {
-    match by_shard {
-        true => own.clone().map(|shard| (shard, 1)).collect(),
-        false => cover((0, shards), own),
-    }
 }

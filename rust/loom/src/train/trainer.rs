@@ -5,7 +5,7 @@ use super::frames::Frames;
 use super::metrics::{ClassAxis, MetricState};
 use super::plan::{Plan, Turn};
 use super::prepare::{class_axis, prepare_state};
-use super::shard_gradients::Spare;
+use super::spare::Spare;
 use super::step_program::compile;
 use super::{Examples, Rows, TrainingConfig};
 use crate::network::{KeptStep, Mode, Network};

@@ -3,7 +3,7 @@
 use super::cooperative::Cooperative;
 use crate::gpu::dispatch::Dispatch;
 use crate::gpu::frame::Frame;
-use crate::gpu::memory::new_table;
+use crate::gpu::frame::new_table;
 use crate::gpu::steps::encode_step;
 use crate::gpu::{Gpu, Timing};
 use crate::ops::{Direction, Product, StepValues};
