@@ -81,10 +81,12 @@ impl Header {
 impl Seeds {
     /// The corpus of a target, beside golden files that it can read.
     pub fn of(target: &str, repository: &Path) -> Self {
-        let mut seeds = files(&repository.join("fuzz/corpus").join(target));
+        let mut seeds = files(&repository.join("fuzz/corpus").join(target), &[]);
         match target {
-            "checkpoint" => seeds.extend(files(&repository.join("tests/golden/networks"))),
-            "tensor_file" => seeds.extend(files(&repository.join("tests/golden/tensors"))),
+            "checkpoint" => seeds.extend(files(&repository.join("tests/golden/networks"), &["loom"])),
+            "tensor_file" => {
+                seeds.extend(files(&repository.join("tests/golden/tensors"), &["gguf", "safetensors"]));
+            }
             _ => {}
         }
         let with_header = |file: Vec<u8>| {
@@ -171,10 +173,13 @@ fn with_other_header(choices: &mut Choices, file: &[u8], header: &Header) -> Vec
     [&(text.len() as u64).to_le_bytes()[..], text.as_bytes(), &file[header.end..]].concat()
 }
 
-/// All files of a folder, in order of their names.
-fn files(folder: &Path) -> Vec<Vec<u8>> {
+/// All files of a folder, in order of their names; those with such endings where some are named.
+fn files(folder: &Path, endings: &[&str]) -> Vec<Vec<u8>> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| {
+        endings.is_empty() || endings.iter().any(|it| path.extension().is_some_and(|end| end == *it))
+    });
     paths.sort();
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
