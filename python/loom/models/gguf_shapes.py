@@ -155,7 +155,7 @@ def _llama(parts: Parts) -> str:
 
 
 def _square(parts: Parts) -> str:
-    """Tells whether heads are together as wide as the network, where llama.cpp knows no other width of theirs."""
+    """Tells whether heads are together as wide as the network: llama.cpp may know no other width."""
     width, attention = parts.embedding.width, parts.blocks[0].attention
     wide = attention.heads * (attention.head_dim or width // attention.heads)
     return "" if wide == width else f"heads that are together {wide} wide in a network of width {width}"
