@@ -93,7 +93,9 @@ def check():
         path = Path(tempfile.mkdtemp()) / "net.gguf"
         net = llama().morph(packed).drop_master()
         loom.save_gguf(net, path, packed)
-        print(f"packed, no masters {packed}: same words: {by_llama_cpp(path)[0] == by_loom(loom.load(path))[0]}")
+        print(
+            f"packed, no masters {packed}: same words: {by_llama_cpp(path)[0] == by_loom(loom.load(path))[0]}"
+        )
 
 
 def main():

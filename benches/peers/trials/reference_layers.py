@@ -120,7 +120,9 @@ def transposed(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 -
 @computes(nn.MaxPool1D, nn.MaxPool2D, nn.MaxPool3D)
 def largest(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
     """The largest in each window."""
-    return _LARGEST[len(layer.pool_size)](x, layer.pool_size, layer.stride, layer.padding, ceil_mode=layer.ceil_mode)
+    return _LARGEST[len(layer.pool_size)](
+        x, layer.pool_size, layer.stride, layer.padding, ceil_mode=layer.ceil_mode
+    )
 
 
 @computes(nn.AvgPool1D, nn.AvgPool2D, nn.AvgPool3D)

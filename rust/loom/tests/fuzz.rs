@@ -31,6 +31,9 @@ fn try_out(name: &str, target: Target) {
     let count = setting("LOOM_MUTANTS").unwrap_or(usual);
     for number in first..first + count {
         let input = seeds.mutant(number);
+        if std::env::var_os("LOOM_FUZZ_SHOW").is_some() {
+            eprintln!("{number}: {}", input.escape_ascii());
+        }
         let failed = std::panic::catch_unwind(|| target(&input)).is_err();
         assert!(!failed, "{name}: mutant {number}, {} bytes: {}", input.len(), input.escape_ascii());
     }
