@@ -149,9 +149,7 @@ def decoders() -> dict[str, Callable[[], loom.Network]]:
         return built(rows, tied=True)
 
     root = 32**0.5
-    long = nn.Rotary(
-        layout="half_split", scaling=4.0, dim=6, rule=nn.LongRopeRule(6, [1.0, 1.5, 2.5])
-    )
+    long = nn.Rotary(layout="half_split", scaling=4.0, dim=6, rule=nn.LongRopeRule(6, [1.0, 1.5, 2.5]))
     experts = nn.MixtureOfExperts(4, 2, 64)
     shared = nn.MixtureOfExperts(4, 2, 64, normalize=False, shared_units=96, shared_gate=True)
     # llama.cpp has these only with heads that are together as wide as the network.
