@@ -54,12 +54,13 @@ def kinds() -> list[str]:
 
 
 def uncovered() -> list[str]:
-    """Returns the layers that nothing here computes a second time."""
+    """Returns the layers that nothing here computes a second time, but what users write in Python."""
     import loom
     import trials.reference as reference
 
     reference.enter_all()
-    return [entry.kind for entry in loom.layers() if entry.layer not in reference.LAYERS]
+    kinds = {entry.kind for entry in loom.layers() if entry.layer not in reference.LAYERS}
+    return sorted(kinds - {"function"})
 
 
 def main() -> int:

@@ -1,10 +1,12 @@
-"""Writes tensors/llama.gguf by loom and tensors/llama_cpp.npz by llama.cpp: what it makes of the file.
+"""Writes tensors/llama.gguf by loom, and by llama.cpp what it makes of that file, tensors/llama_cpp.npz, and of files
+of every other architecture, tensors/llama_cpp_architectures.npz.
 
     PYTHONPATH=python:tests/python python tests/golden/llama_cpp_scores.py [--check]
 
 needs llama-cpp-python 0.3.36, and loom's native module. Greedy words after a prompt, decoded one by one, and the
 scores at every step. With --check nothing is written: networks of every kind that loom saves, in every type, are run
-by both, and the differences printed.
+by both, and the differences printed. Packed networks without masters are among them. llama.cpp leaves out the windows
+of Phi-3, which are told by `phi3`.
 """
 
 import copy
@@ -17,7 +19,7 @@ import numpy as np
 
 import loom
 from loom import nn
-from networks import llama
+from networks import decoders, llama
 
 FOLDER = Path(__file__).parent / "tensors"
 PROMPT, STEPS = [3, 14, 15, 9], 12
@@ -76,8 +78,9 @@ def rounded(net, dtype):
 
 
 def check():
-    for kind, settings in KINDS.items():
-        net = llama(**settings)
+    made = {kind: llama(**settings) for kind, settings in KINDS.items()}
+    made |= {"mixtral" if kind == "llama" else kind: build() for kind, build in decoders().items()}
+    for kind, net in made.items():
         for dtype in ("float32", "float16", "bfloat16", "q8_0", "q4_0"):
             path = Path(tempfile.mkdtemp()) / "net.gguf"
             loom.save_gguf(net, path, dtype)
@@ -86,6 +89,13 @@ def check():
             print(
                 f"{kind:15} {dtype:9} same words: {words == ours!s:5} difference {worst:.1e} of {np.abs(expected).max():.1f}"
             )
+    for packed in ("q8_0", "q4_0"):
+        path = Path(tempfile.mkdtemp()) / "net.gguf"
+        net = llama().morph(packed).drop_master()
+        loom.save_gguf(net, path, packed)
+        print(
+            f"packed, no masters {packed}: same words: {by_llama_cpp(path)[0] == by_loom(loom.load(path))[0]}"
+        )
 
 
 def main():
@@ -96,6 +106,13 @@ def main():
     loom.save_gguf(llama(blocks=1), FOLDER / "llama.gguf")
     words, scores = by_llama_cpp(FOLDER / "llama.gguf")
     np.savez_compressed(FOLDER / "llama_cpp.npz", words=np.array(words), scores=scores)
+    found = {}
+    for kind, build in decoders().items():
+        path = Path(tempfile.mkdtemp()) / "net.gguf"
+        loom.save_gguf(build(), path)
+        words, scores = by_llama_cpp(path)
+        found |= {f"{kind}: words": np.array(words), f"{kind}: scores": scores.astype(np.float32)}
+    np.savez_compressed(FOLDER / "llama_cpp_architectures.npz", **found)
 
 
 if __name__ == "__main__":

@@ -149,12 +149,12 @@ def decoders() -> dict[str, Callable[[], loom.Network]]:
         return built(rows, tied=True)
 
     root = 32**0.5
-    long = nn.Rotary(
-        layout="half_split", scaling=4.0, dim=12, rule=nn.LongRopeRule(6, [1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
-    )
+    long = nn.Rotary(layout="half_split", scaling=4.0, dim=6, rule=nn.LongRopeRule(6, [1.0, 1.5, 2.5]))
     experts = nn.MixtureOfExperts(4, 2, 64)
     shared = nn.MixtureOfExperts(4, 2, 64, normalize=False, shared_units=96, shared_gate=True)
-    behind = {"qk_norm": "width"}
+    # llama.cpp has these only with heads that are together as wide as the network.
+    square = {"head_dim": 8}
+    behind = {"qk_norm": "width", **square}
     return {
         "gemma": lambda: built(before(2, nn.GeGLU(96, activation="gelu_tanh")), scale=root, tied=True),
         "gemma2": lambda: built(
@@ -163,8 +163,8 @@ def decoders() -> dict[str, Callable[[], loom.Network]]:
         "gemma3": lambda: built(
             around(7, lambda place: 4 if (place + 1) % 6 else None, qk_norm=True), scale=root, tied=True
         ),
-        "phi3": lambda: built(before(2, nn.SwiGLU(96), window=5)),
-        "phi3, long": lambda: built(before(2, nn.SwiGLU(96), rotary=long), tied=True),
+        "phi3": lambda: built(before(2, nn.SwiGLU(96), window=5, **square)),
+        "phi3, long": lambda: built(before(2, nn.SwiGLU(96), rotary=long, **square), tied=True),
         "smollm3": smollm3,
         "olmo2": lambda: built(
             [row for _ in range(2) for row in ([attention(**behind), norm()], [nn.SwiGLU(96), norm()])]

@@ -451,7 +451,7 @@ def main() -> int:
     for told in outcomes(name, seed, count, until, counted):
         wrong += 1
         print(told[:400], flush=True)  # noqa: T201 - as a program it prints
-    print(f"{name} {seed}: {counted.pop('all')} mutants, {wrong} wrong: {dict(counted)}")  # noqa: T201
+    print(f"{name} {seed}: {counted.pop('all', 0)} mutants, {wrong} wrong: {dict(counted)}")  # noqa: T201
     return wrong > 0
 
 

@@ -138,6 +138,15 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, name, change, erro
         opened(name, changed(tmp_path, name, change))
 
 
+@pytest.mark.parametrize("share", [1e308, -1.0])
+def test_the_share_that_turns_is_a_share(share: float, tmp_path: Path) -> None:
+    def change(config: dict[str, Any], _: dict[str, Any]) -> None:
+        config["partial_rotary_factor"] = share
+
+    with pytest.raises(loom.ConfigError, match="between 0 and 1"):
+        from_hub(changed(tmp_path, "phi3", change))
+
+
 def test_a_folder_needs_settings_and_tensors(tmp_path: Path) -> None:
     with pytest.raises(loom.FileError, match="not a folder"):
         from_hub(tmp_path / "nothing")

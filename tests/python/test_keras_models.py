@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 import zipfile
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import loom
 from loom import nn
+from loom.models import hdf5
 from loom.models.keras_layers import Unsupported, Value, layers_of
 
 h5py = pytest.importorskip("h5py")
@@ -72,13 +74,44 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "model"
     for name in ("perceptron.keras", "lstm.h5"):
         data = (FOLDER / name).read_bytes()
-        for _ in range(40):
+        for _ in range(12):
             damaged = bytearray(data)
             damaged[int(random.integers(len(data)))] ^= 1 << int(random.integers(8))
             cut = len(data) if random.random() < 0.5 else int(random.integers(len(data)))
             path.write_bytes(bytes(damaged[:cut]))
             with suppress(loom.SerializationError, loom.ConfigError, loom.ShapeError, loom.NonFiniteError):
                 loom.load(path)
+
+
+def test_what_hdf5_reads_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = (FOLDER / "image.h5").read_bytes()
+    # Its heap is then taken for free places of no length, each followed by itself.
+    (tmp_path / "model.h5").write_bytes(data[:2280] + b"6y\xadoox\xce\x82P" + data[2280:])
+    monkeypatch.setattr(hdf5, "_SECONDS", 0)
+    with pytest.raises(loom.SerializationError, match="came to no end"):
+        loom.load(tmp_path / "model.h5")
+
+
+@pytest.mark.parametrize("how", ["not there", "compressed"])
+def test_a_damaged_file_takes_no_more_memory_than_it_can_mean(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "model.h5"
+    path.write_bytes((FOLDER / "lstm.h5").read_bytes())
+    with h5py.File(path, "r+") as file:
+        group = file["model_weights"]["dense"]
+        name = group.attrs["weight_names"][0]
+        del group[name]
+        if how == "not there":
+            group.create_dataset(name, (1 << 30,), "f4", chunks=(1024,))
+        else:
+            group.create_dataset(name, data=np.zeros(1 << 23, "f4"), compression="gzip")
+    tracemalloc.start()
+    try:
+        with pytest.raises(loom.SerializationError, match="would come to"):
+            loom.load(path)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 1 << 24
 
 
 def test_weights_alone_say_so(tmp_path: Path) -> None:

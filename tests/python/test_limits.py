@@ -75,6 +75,10 @@ zeros = {"weight_initializer": "zeros"}
 wide = loom.Sequential([nn.Dense(4400, **zeros)], input_shape=4400)
 data = (np.zeros((2, 4400), np.float32),) * 2
 config = loom.TrainingConfig(loss="mse", optimizer="adam", epochs=1, verbose=False, device="cpu")
+kept = loom.Sequential([nn.BatchNorm(gain=False, bias=False)], input_shape=10**9)
+kept.summary()
+assert kept.blueprint().parameter_count == 0
+refused(loom.OutOfMemoryError, kept.build, "3.7 GiB", "layer 0 (batch_norm)")
 refused(loom.OutOfMemoryError, lambda: loom.train(wide, data, config), "optimizer's moments", "77457664")
 assert wide.predict(data[0]).shape == (2, 4400)
 """)

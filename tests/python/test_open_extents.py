@@ -472,6 +472,15 @@ def test_what_cannot_be_is_refused(number: int) -> None:
         call()
 
 
+@pytest.mark.parametrize("axes", [5, 6, 9])
+def test_fixed_extents_may_be_many(axes: int) -> None:
+    shape = (2, *[1] * (axes - 2), 3)
+    net = network([nn.Sparsemax(), nn.Dense(2)], shape)
+    assert net.predict(np.ones((4, *shape))).shape == (4, *shape[:-1], 2)
+    with pytest.raises(loom.InvalidValueError, match="at most 4 axes"):
+        network([nn.Sparsemax()], (None, *shape[1:]))
+
+
 def test_an_empty_mistake_leaves_the_network_as_it_was() -> None:
     net = network([nn.PositionalEmbedding(8), nn.LSTM(3)], (None, 4))
     samples = sequences([3, 7])

@@ -58,6 +58,9 @@ def parallel(chance: Chance, shape: Shape, depth: int) -> nn.Layer:
     for _ in range(chance.whole(0, 2)):
         if chance.happens(0.3) and made == shape:
             branches.append([])
+        elif combine == "multiply" and shape[:-1] == made[:-1] and chance.happens(0.4):
+            # One number for a whole row of the others.
+            branches.append([nn.Dense(1, activation="sigmoid")])
         else:
             branches.append(into(chance, shape, made))
     if combine == "concat" and chance.happens(0.5):

@@ -143,9 +143,12 @@ def pool(chance: Chance, shape: Shape) -> nn.Layer:
         settings["stride"] = tuple(chance.whole(1, 3) for _ in window)
     if chance.happens(0.5):
         settings["padding"] = tuple(chance.whole(0, extent // 2) for extent in window)
+    settings["ceil_mode"] = chance.happens(0.3)
     if chance.happens(0.5):
         return _MAX_POOLS[axes](**settings)  # type: ignore[no-any-return]
-    return _AVG_POOLS[axes](count_include_pad=chance.happens(0.5), **settings)  # type: ignore[no-any-return]
+    # Where windows may end beyond the padding, none of that counts.
+    counted = chance.happens(0.5) and not (settings["ceil_mode"] and any(settings.get("padding", ())))
+    return _AVG_POOLS[axes](count_include_pad=counted, **settings)  # type: ignore[no-any-return]
 
 
 def resizing(chance: Chance, shape: Shape) -> nn.Layer | None:
@@ -203,6 +206,8 @@ def recurrent(chance: Chance, shape: Shape, context: int | None = None) -> nn.La
     }
     if kind is nn.RNN and chance.happens(0.4):
         settings["activation"] = "relu"
+    if kind is nn.GRU:
+        settings["reset_after"] = chance.happens(0.6)
     if layers > 1 and chance.happens(0.1):
         settings["dropout"] = chance.real(0.1, 0.6)
     made: nn.Layer = kind(units, **settings)

@@ -120,15 +120,17 @@ def transposed(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 -
 @computes(nn.MaxPool1D, nn.MaxPool2D, nn.MaxPool3D)
 def largest(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
     """The largest in each window."""
-    return _LARGEST[len(layer.pool_size)](x, layer.pool_size, layer.stride, layer.padding)
+    return _LARGEST[len(layer.pool_size)](
+        x, layer.pool_size, layer.stride, layer.padding, ceil_mode=layer.ceil_mode
+    )
 
 
 @computes(nn.AvgPool1D, nn.AvgPool2D, nn.AvgPool3D)
 def mean(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
     """The mean of each window."""
     pool = _MEAN[len(layer.pool_size)]
-    counted = layer.count_include_pad
-    return pool(x, layer.pool_size, layer.stride, layer.padding, count_include_pad=counted)
+    settings = {"count_include_pad": layer.count_include_pad, "ceil_mode": layer.ceil_mode}
+    return pool(x, layer.pool_size, layer.stride, layer.padding, **settings)
 
 
 @computes(nn.GlobalMaxPool1D, nn.GlobalMaxPool2D, nn.GlobalMaxPool3D)

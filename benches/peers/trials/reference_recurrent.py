@@ -27,6 +27,14 @@ def _step(layer: Any, read: Tensor, held: Tensor, state: list[Tensor]) -> list[T
     return [(1 - z) * n + z * state[0]]
 
 
+def _reset_before(read: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor) -> Tensor:
+    """A GRU's step that takes of the state what the reset gate leaves, and then the product."""
+    (xr, xz, xn), (wr, wz, wn) = read.chunk(3, dim=1), weight.chunk(3)
+    br, bz, bn = (None, None, None) if bias is None else bias.chunk(3)
+    r, z = torch.sigmoid(xr + F.linear(state, wr, br)), torch.sigmoid(xz + F.linear(state, wz, bz))
+    return (1 - z) * torch.tanh(xn + F.linear(r * state, wn, bn)) + z * state
+
+
 def _run(
     layer: Any,  # noqa: ANN401 - one of three classes
     scope: Scope,
@@ -42,7 +50,10 @@ def _run(
     outputs: list[Tensor] = []
     for time in reversed(times) if suffix.endswith("_reverse") else times:
         read = F.linear(x[:, time], weight, bias)
-        new = _step(layer, read, F.linear(state[0], recurrent, recurrent_bias), state)
+        if getattr(layer, "reset_after", True):
+            new = _step(layer, read, F.linear(state[0], recurrent, recurrent_bias), state)
+        else:
+            new = [_reset_before(read, recurrent, recurrent_bias, state[0])]
         made = new[0]
         if scope.mask is not None:
             real = scope.mask[:, time, None]

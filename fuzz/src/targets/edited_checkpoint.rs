@@ -114,8 +114,8 @@ impl Parts {
     }
 }
 
-/// Changes a value somewhere in JSON.
-fn change(draws: &mut Draws<'_>, value: &mut Value) {
+/// Changes a value somewhere in JSON, now and then in JSON that a text in it holds.
+pub(super) fn change(draws: &mut Draws<'_>, value: &mut Value) {
     let count = match value {
         Value::Array(items) => items.len(),
         Value::Object(items) => items.len(),
@@ -143,6 +143,11 @@ fn change(draws: &mut Draws<'_>, value: &mut Value) {
         Value::Object(items) if count > 0 && draws.once_in(2) => {
             let name = items.keys().nth(draws.below(count)).cloned().unwrap_or_default();
             items.remove(&name);
+        }
+        Value::String(text) if text.starts_with(['{', '[']) && !draws.once_in(4) => {
+            let mut inner = parsed(text);
+            change(draws, &mut inner);
+            *text = inner.to_string();
         }
         Value::Number(_) if !draws.once_in(4) => *value = parsed(draws.name(&NUMBERS)),
         Value::String(text) if draws.once_in(4) => text.push('x'),

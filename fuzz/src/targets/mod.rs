@@ -10,6 +10,7 @@ pub mod layers;
 pub mod limits;
 pub mod mesh;
 pub mod morphing;
+pub mod mutants;
 pub mod programs;
 pub mod tensor_file;
 

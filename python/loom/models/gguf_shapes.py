@@ -154,11 +154,22 @@ def _llama(parts: Parts) -> str:
     return _scaled(parts, -1)
 
 
+def _square(parts: Parts) -> str:
+    """Tells whether heads are together as wide as the network: llama.cpp may know no other width."""
+    width, attention = parts.embedding.width, parts.blocks[0].attention
+    wide = attention.heads * (attention.head_dim or width // attention.heads)
+    return "" if wide == width else f"heads that are together {wide} wide in a network of width {width}"
+
+
+def _olmo2(parts: Parts) -> str:
+    return _llama(parts) or _square(parts)
+
+
 def _phi3(parts: Parts) -> str:
     if len(set(_windows(parts))) > 1:
         return "windows of some blocks"
     blocks = [replace(block, attention=replace(block.attention, window=None)) for block in parts.blocks]
-    return _llama(replace(parts, blocks=blocks))
+    return _llama(replace(parts, blocks=blocks)) or _square(parts)
 
 
 def _smollm3(parts: Parts) -> str:
@@ -187,7 +198,7 @@ KINDS = {
     "qwen2": Kind("qwen2", check=_llama),
     "qwen3": Kind("qwen3", check=_llama),
     "smollm3": Kind("smollm3", pairs=True, check=_smollm3),
-    "olmo2": Kind("olmo2", ending=BEHIND, check=_llama),
+    "olmo2": Kind("olmo2", ending=BEHIND, check=_olmo2),
     "phi3": Kind("phi3", fused=True, check=_phi3),
     "gemma": Kind("gemma", check=_gemma1),
     "gemma2": Kind("gemma2", ending=BOTH_SIDES, check=_gemma2),

@@ -60,6 +60,10 @@ def save_gguf(
     behind, Gemma 1, 2 and 3 by a `Scale`, `GeGLU` and more norms, Mixtral and Qwen's mixtures by
     `MixtureOfExperts`. How rotary embeddings pair elements does not matter.
 
+    Of packed weights the masters are written, and where those were dropped, what the codes stand for: in the
+    same type of blocks these are the same blocks, but for the table of an `Embedding` that was packed here,
+    whose blocks lie along its columns.
+
     Args:
         net: The network.
         path: Where to.
@@ -87,7 +91,7 @@ def save_gguf(
     """
     _check_type(dtype)
     net.build()
-    _write(_Model(net, state_entries(net)), path, dtype, metadata)
+    _write(_Model(net, state_entries(net, decoded=True)), path, dtype, metadata)
 
 
 def convert_hub(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import zipfile
@@ -13,11 +12,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from loom.errors import ConfigError, FileError, LoomError, SerializationError
 from loom.extras import require
+from loom.models import hdf5
 from loom.models.branches import Branches, Join, Row
 from loom.models.keras_layers import MERGES, Unsupported, Value, layers_of, moved
 from loom.models.plain import import_model
@@ -33,8 +32,6 @@ _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, KeyError, IndexError, ValueError, TypeError, AttributeError),
     *(RuntimeError, RecursionError, NotImplementedError, EOFError),
 )
-_USUAL, _DENSEST = 1 << 24, 64
-"""Bytes that anything may come to, and how many times the file's that it may beyond: zeros compress best."""
 
 
 def load(path: str | PathLike[str]) -> Network:
@@ -78,7 +75,7 @@ def weights_of(path: Path) -> list[tuple[str, tuple[int, ...], str, int, str]]:
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[dict[str, Any], _Groups | _Flat]]:
     """A model's configuration and weights, while its file is open."""
-    h5py: Any = require("h5py", extra="keras", purpose="reading Keras models")
+    require("h5py", extra="keras", purpose="reading Keras models")
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
@@ -86,21 +83,17 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], _Groups | _Flat]]:
                 if length > _MOST:
                     raise SerializationError(f"{path}: a configuration of {length} bytes is no Keras model's")
                 config = json.loads(archive.read("config.json"))
-                _check_size(archive.getinfo("model.weights.h5").file_size, path, "its weights")
-                with h5py.File(io.BytesIO(archive.read("model.weights.h5")), "r") as file:
-                    yield config, _Groups(file)
+                hdf5.check_size(archive.getinfo("model.weights.h5").file_size, path, "its weights")
+            with hdf5.opened(path, "model.weights.h5") as root:
+                yield config, _Groups(root)
             return
-        with h5py.File(path, "r") as file:
-            described = file.attrs.get("model_config")
-            if described is None:
+        with hdf5.opened(path) as root:
+            described, weights = root.attributes.get("model_config"), root.group("model_weights")
+            if described is None or weights is None:
                 raise SerializationError(
                     f"{path} holds weights and no model: save it whole, model.save('model.keras')"
                 )
-            if len(described) > _MOST:
-                raise SerializationError(
-                    f"{path}: a configuration of {len(described)} bytes is no Keras model's"
-                )
-            yield json.loads(described), _Flat(file["model_weights"])
+            yield json.loads(described), _Flat(weights)
     except LoomError:
         raise
     except OSError as error:
@@ -111,20 +104,6 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], _Groups | _Flat]]:
         raise SerializationError(f"{path} is no Keras model, or damaged: {error!r}") from error
     except MemoryError as error:
         raise SerializationError(f"{path} asks for more memory than there is") from error
-
-
-def _check_size(size: int, path: Path, what: str) -> None:
-    """Refuses what comes to more than a file of its size can mean."""
-    if size > max(_USUAL, _DENSEST * path.stat().st_size):
-        raise SerializationError(f"{path} is damaged: {what} would come to {size:,} bytes")
-
-
-def _read(dataset: Any) -> NDArray[Any]:  # noqa: ANN401 - of h5py
-    """Returns an array of a file, which has the bytes for it."""
-    size = int(np.prod(dataset.shape, dtype=object)) * dataset.dtype.itemsize
-    if size > max(_USUAL, _DENSEST * dataset.id.get_storage_size()):
-        raise SerializationError(f"{dataset.name} would come to {size:,} bytes, which are not in the file")
-    return np.asarray(dataset)
 
 
 def _network(path: Path, config: Mapping[str, Any], weights: _Groups | _Flat) -> Network:
@@ -300,38 +279,43 @@ def _place(name: str) -> int:
 class _Groups:
     """Weights in `.keras` files: a group for each layer, with numbered arrays."""
 
-    def __init__(self, group: Any) -> None:  # noqa: ANN401 - of h5py
+    def __init__(self, group: hdf5.Group) -> None:
         self._group = group
 
-    def _find(self, name: str, counted: str) -> Any:  # noqa: ANN401 - of h5py
-        layers = self._group.get("layers", self._group)
-        for group in layers.values():
-            if "vars" in group and group["vars"].attrs.get("name") == name:
+    def _find(self, name: str, counted: str) -> hdf5.Group | None:
+        layers = self._group.group("layers") or self._group
+        for group in layers.groups().values():
+            told = group.group("vars")
+            if told is not None and told.attributes.get("name") == name:
                 return group
-        return layers.get(counted)
+        return layers.group(counted)
 
     def inside(self, name: str, counted: str) -> _Groups:
         """Returns the weights of a model inside this one."""
-        return _Groups(self._find(name, counted))
+        group = self._find(name, counted)
+        if group is None:
+            raise SerializationError(f"the file has no weights of the model {name}")
+        return _Groups(group)
 
     def of(self, name: str, counted: str) -> list[NDArray[Any]]:
         """Returns the weights of a layer, in Keras's order."""
         group = self._find(name, counted)
         return [] if group is None else list(self._arrays(group))
 
-    def _arrays(self, group: Any) -> Iterator[NDArray[Any]]:  # noqa: ANN401 - of h5py
-        if "vars" in group:
-            for number in sorted(group["vars"], key=int):
-                yield _read(group["vars"][number])
-        for name in sorted(set(group) - {"vars"}, key=lambda name: (_place(name), name)):
-            if hasattr(group[name], "keys"):
-                yield from self._arrays(group[name])
+    def _arrays(self, group: hdf5.Group) -> Iterator[NDArray[Any]]:
+        groups = group.groups()
+        if "vars" in groups:
+            arrays = groups.pop("vars").arrays()
+            for number in sorted(arrays, key=int):
+                yield arrays[number].numpy()
+        for name in sorted(groups, key=lambda name: (_place(name), name)):
+            yield from self._arrays(groups[name])
 
 
 class _Flat:
     """Weights in `.h5` files: lists of names for each layer."""
 
-    def __init__(self, group: Any, within: str | None = None) -> None:  # noqa: ANN401 - of h5py
+    def __init__(self, group: hdf5.Group, within: str | None = None) -> None:
         self._group = group
         self._within = within
 
@@ -341,12 +325,19 @@ class _Flat:
 
     def of(self, name: str, counted: str) -> list[NDArray[Any]]:
         """Returns the weights of a layer, in Keras's order."""
-        group = self._group.get(self._within or name)
+        group = self._group.group(self._within or name)
         if group is None:
             return []
-        names = [
-            entry.decode() if isinstance(entry, bytes) else str(entry)
-            for entry in group.attrs["weight_names"]
+        own = [
+            entry
+            for entry in group.attributes["weight_names"]
+            if not self._within or name in entry.split("/")
         ]
-        own = [entry for entry in names if not self._within or name in entry.split("/")]
-        return [_read(group[entry]) for entry in own]
+        return [_array(group, entry) for entry in own]
+
+
+def _array(group: hdf5.Group, path: str) -> NDArray[Any]:
+    found = group.get(path)
+    if not isinstance(found, hdf5.Array):
+        raise SerializationError(f'the file names the weights "{path}", and has none of that name')
+    return found.numpy()

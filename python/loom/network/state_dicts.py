@@ -61,8 +61,11 @@ def save_safetensors(
     write_safetensors(path, state_entries(self), {"format": "pt", **(metadata or {})})
 
 
-def state_entries(self: HasEngine) -> dict[str, TensorEntry]:
-    """Returns what `state_dict` does, but each array is copied when it is read."""
+def state_entries(self: HasEngine, *, decoded: bool = False) -> dict[str, TensorEntry]:
+    """Returns what `state_dict` does, but each array is copied when it is read.
+
+    Where `decoded`, what packed weights stand for is read in place of masters that were dropped.
+    """
     engine = engine_of(self)
     native, dtype = engine.native, real_dtype(engine.precision)
     entries: dict[str, TensorEntry] = {}
@@ -71,9 +74,11 @@ def state_entries(self: HasEngine) -> dict[str, TensorEntry]:
         entries[name] = TensorEntry(name, tuple(shape), dtype.name, prod(shape) * dtype.itemsize, read)
 
     for path_of, at in _places(engine):
-        for name in native.parameter_names(at):
+        names = native.parameter_names(at)
+        active = decoded and bool(names) and native.weights_state(at)["dropped"]
+        for name in names:
             shape = native.parameter_shape(at, name)
-            add(f"{path_of}.{name}", shape, partial(native.parameter, at, name, False))
+            add(f"{path_of}.{name}", shape, partial(native.parameter, at, name, active))
         for name in native.state_names(at):
             array = native.state(at, name)
             add(f"{path_of}.{name}", array.shape, lambda array=array: array)  # type: ignore[misc]

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from loom import nn
+from loom.errors import ConfigError
 from loom.models.families.family import Folder
 from loom.models.families.settings import Settings
 
@@ -59,7 +60,12 @@ def rotary_of(
     """
     settings = folder.settings
     rule = _rule(settings, kind)
-    turning = int(head_dim * rule.real("partial_rotary_factor", settings.real(share, 1.0)))
+    part = rule.real("partial_rotary_factor", settings.real(share, 1.0))
+    if not 0 <= part <= 1:
+        raise ConfigError(
+            f"{settings.where}: the share of a head that turns must be between 0 and 1, got {part}"
+        )
+    turning = int(head_dim * part)
     chosen: dict[str, Any] = {
         "base": rule.real("rope_theta", settings.real(base, 10_000.0)),
         "layout": "half_split",

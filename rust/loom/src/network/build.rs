@@ -142,7 +142,7 @@ impl Network {
             }
             adapters.push(own);
         }
-        let states = self.fresh_states(&shapes)?;
+        let states = self.fresh_states(&shapes, beginning)?;
         let ties = self.ties(&shapes, &assigned)?;
         let brought = self.brought_carried();
         let mut old: Vec<Option<WeightStore>> = self.registry.stores.drain(..).map(Some).collect();
@@ -194,8 +194,12 @@ impl Network {
         self.refresh_versions()
     }
 
-    /// What every layer keeps: what it has kept so far where that still fits.
-    fn fresh_states(&self, shapes: &[LayerShapes]) -> Result<Vec<Vec<State>>> {
+    /// What every layer keeps: what it has kept so far where that still fits, and no memory where it is only told of.
+    fn fresh_states(
+        &self,
+        shapes: &[LayerShapes],
+        beginning: &dyn Fn(&PlacedLayer, &[ParameterSpec]) -> Beginning,
+    ) -> Result<Vec<Vec<State>>> {
         let of_layer = |(placed, shapes): (&PlacedLayer, &LayerShapes)| {
             let specs = placed.layer.states(&shapes.inputs);
             let held = &self.registry.states[placed.states.clone()];
@@ -204,8 +208,10 @@ impl Network {
             if fits {
                 return Ok(held.to_vec());
             }
+            let outlined = beginning(placed, &[]) == Beginning::Outlined;
             let fresh = specs.into_iter().map(|spec| match placed.brought_state(&spec.name) {
                 Some(content) => Ok(State { spec, content: content.clone() }),
+                None if outlined => Ok(State::outlined(spec)),
                 None => State::new(spec, self.precision),
             });
             fresh.collect::<Result<_>>().map_err(|error| at_layer(placed, error))

@@ -26,7 +26,7 @@ impl Network {
     /// with named inputs.
     pub fn set_variable_axes(&mut self, axes: &[usize]) -> Result<()> {
         let rank = self.input_shape.rank();
-        if rank > MOST_AXES {
+        if rank > MOST_AXES && !axes.is_empty() {
             return Err(Error::Value(format!(
                 "an input with axes of no fixed extent has at most {MOST_AXES} axes, and this one has {rank}"
             )));

@@ -24,6 +24,11 @@ impl State {
         Ok(Self { spec, content })
     }
 
+    /// One that is only told of.
+    pub(crate) fn outlined(spec: StateSpec) -> Self {
+        Self { spec, content: Buffer::default() }
+    }
+
     /// The content with its extents.
     pub(crate) fn tensor(&self, precision: Precision) -> Result<Tensor> {
         shaped(self.spec.shape.to_vec(), &self.content, precision)
