@@ -104,6 +104,16 @@ def test_a_cell_is_no_number(net: Network) -> None:
             call()
 
 
+def test_a_layer_by_number(net: Network) -> None:
+    with pytest.raises(loom.ConfigError, match=r"net\.layers\[-1\] is the layer that is meant"):
+        net.cut(until=-1)  # type: ignore[arg-type]
+
+
+def test_randomness_is_no_global_setting() -> None:
+    with pytest.raises(AttributeError, match=r"instead there is seed= of the network"):
+        loom.seed  # noqa: B018
+
+
 def test_states_and_choices_of_another_kind(net: Network) -> None:
     with pytest.raises(loom.ConfigError, match=r"a state is arrays by name, .* got list"):
         net.load_state_dict([X])  # type: ignore[arg-type]

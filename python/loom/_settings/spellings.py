@@ -435,6 +435,7 @@ _MODULES = {
     "device": 'loom.devices(); net.to("gpu")',
     "save": "net.save(path)",
     "load_model": "loom.load(path)",
+    "seed": "seed= of the network and of TrainingConfig",
     "fit": "net.fit(x, y, epochs=...), or loom.train(net, (x, y), config)",
     "predict": "net.predict(x)",
     "DataLoader": "arrays, or any iterable of (x, y)",

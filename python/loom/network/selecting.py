@@ -150,6 +150,8 @@ def layer_at(network: HasEngine, given: LayerLike) -> LayerHandle:
             )
         *numbers, name = path.groups(default="")
         given = [int(number) for number in numbers]
+    elif isinstance(given, int):
+        raise ConfigError(f"a layer is not a number here: net.layers[{given}] is the layer that is meant")
     engine = engine_of(network)
     at, place = locate_given(engine.grid, given)
     if place is None:
