@@ -164,8 +164,9 @@ def test_settings_of_progress_come_back() -> None:
         assert loom.TrainingConfig.from_config(config.to_config()) == config
     with pytest.raises(loom.ConfigError, match='did you mean "auto"'):
         loom.TrainingConfig(verbose="autp")  # type: ignore[arg-type]
-    told = 'verbose must be True or False or "auto", got 2; verbose=True is what that means'
+    assert [loom.TrainingConfig(verbose=number).verbose for number in (0, 1, 2)] == [False, True, True]
+    told = 'verbose must be True or False or "auto", got 3; verbose=True is what that means'
     with pytest.raises(loom.ConfigError, match=told):
-        loom.TrainingConfig(verbose=2)
+        loom.TrainingConfig(verbose=3)  # type: ignore[arg-type]
     with pytest.raises(loom.ConfigError, match="verbose must be True or False, got None"):
         loom.TrainingConfig(verbose=None)  # type: ignore[arg-type]

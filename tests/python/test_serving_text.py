@@ -26,7 +26,7 @@ pytest.importorskip("tokenizers", reason="the extra text is not installed")
 import loom
 from loom import nn
 from loom.command_line import main
-from loom.serving import LanguageSettings, create_language_app
+from loom.serving import LanguageSettings, create_language_app, language
 from loom.serving.turns import Turns
 from loom.text import ChatTemplate, LanguageModel, Vocabulary
 from text_models import CHAT, SETTINGS, TOOL_CHAT, TOOLS, as_gguf, byte_level, decoder, write_folder
@@ -241,6 +241,34 @@ def test_whoever_leaves_ends_his_answer(server: Server) -> None:
     assert server.measure("loom_answers_running") == 0
     # Not all of the 61 answers of 150 tokens.
     assert server.measure('loom_tokens_total{kind="written"}') - before < 60 * 150
+
+
+def test_an_answer_ends_though_a_token_meets_its_cancellation() -> None:
+    told = []
+
+    class Request:
+        async def receive(self) -> dict[str, str]:
+            await asyncio.sleep(0.01)
+            return {"type": "http.disconnect"}
+
+    async def token() -> None:
+        # As `wait_for` of Python 3.11 has it, where what it waits for is there in the same moment.
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            told.append("a token")
+
+    async def work() -> None:
+        await token()
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            told.append("the end")
+            raise
+
+    with pytest.raises(language._Gone):
+        asyncio.run(language._while_listening(Request(), work()))
+    assert told == ["a token", "the end"]
 
 
 WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [

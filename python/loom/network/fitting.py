@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         device: str
         seed: int
         shuffle: bool
-        verbose: bool | Literal["auto"]
+        verbose: bool | Literal["auto", 0, 1, 2]
         track_perf: bool
         on_nonfinite: Literal["raise", "skip"]
         on_interrupt: Literal["stop", "raise"]

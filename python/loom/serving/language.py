@@ -330,5 +330,11 @@ async def _while_listening(request: Any, work: Coroutine[Any, Any, T]) -> T:  # 
             raise _Gone
         return await working
     finally:
-        for task in (working, leaving):
-            task.cancel()
+        leaving.cancel()
+        # A cancellation that meets a result just there is lost in `wait_for`, before Python 3.12.
+        while not working.done():
+            working.cancel()
+            await asyncio.wait({working}, timeout=0.01)
+        if not working.cancelled():
+            # Nobody asks for it any more where the client has gone; asyncio would complain.
+            working.exception()

@@ -71,7 +71,7 @@ class TrainingConfig(Plain):
         verbose: Whether progress is shown: a live bar in terminals, a table that grows in notebooks, a line
             per epoch elsewhere. "auto" shows it to whoever watches: in notebooks, and where standard
             output or standard error is a terminal. In services and jobs it is quiet; there, Python's
-            `logging` has the same lines, under the name "loom".
+            `logging` has the same lines, under the name "loom". 0 is False, 1 and 2 are True.
         track_perf: Whether the duration of every step is recorded.
         on_nonfinite: What becomes of a step whose loss or gradient is not finite, or
             that would leave anything so, be it a weight, an optimizer's moment, a
@@ -146,7 +146,7 @@ class TrainingConfig(Plain):
     device: str = "auto"
     seed: int = 0
     shuffle: bool = True
-    verbose: bool | Literal["auto"] = "auto"
+    verbose: bool | Literal["auto", 0, 1, 2] = "auto"
     track_perf: bool = False
     on_nonfinite: Literal["raise", "skip"] = "raise"
     on_interrupt: Literal["stop", "raise"] = "stop"
@@ -190,7 +190,11 @@ class TrainingConfig(Plain):
         }
         for name in ("epochs", "batch_size", "validation_frequency", "accumulate"):
             settings[name] = whole(where, name, getattr(self, name), least=1)
-        settings["verbose"] = flag_or_name(where, "verbose", self.verbose, ("auto",))
+        # Keras's and scikit-learn's numbers: 1 and 2 are kinds of True.
+        verbose: object = self.verbose
+        if isinstance(verbose, int) and verbose in {0, 1, 2}:
+            verbose = bool(verbose)
+        settings["verbose"] = flag_or_name(where, "verbose", verbose, ("auto",))
         for name in ("shuffle", "track_perf"):
             settings[name] = flag(where, name, getattr(self, name))
         if isinstance(self.learning_rate, Schedule):

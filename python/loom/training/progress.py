@@ -230,7 +230,7 @@ class NotebookProgress(ProgressReporter):
             self._show()
 
 
-def reporter(*, verbose: bool | str = "auto", stream: IO[str] | None = None) -> ProgressReporter | None:
+def reporter(*, verbose: bool | int | str = "auto", stream: IO[str] | None = None) -> ProgressReporter | None:
     """Picks how progress is shown.
 
     Args:
@@ -248,7 +248,7 @@ def reporter(*, verbose: bool | str = "auto", stream: IO[str] | None = None) -> 
         return NotebookProgress()
     if _is_terminal(target):
         return LiveProgress(stream)
-    return PlainProgress(stream) if verbose is True or _is_terminal(sys.stderr) else None
+    return PlainProgress(stream) if verbose != "auto" or _is_terminal(sys.stderr) else None
 
 
 def _is_terminal(stream: IO[str] | None) -> bool:

@@ -28,6 +28,8 @@ pub(super) struct Bucket {
     pub(super) steps: Range<usize>,
     /// The stores, in the order in which they become whole.
     pub(super) stores: Vec<usize>,
+    /// How many elements each of these has.
+    pub(super) lengths: Vec<usize>,
     /// Where their elements are in the gradient of all buckets.
     pub(super) place: Range<usize>,
 }
@@ -59,12 +61,15 @@ pub(super) fn buckets(program: &Program, registry: &Registry) -> Vec<Bucket> {
         let together = whole.get(index + 1).is_some_and(|(_, next)| next == number);
         if last || (!together && (at - from) * element >= BUCKET_BYTES) {
             let end = if last { program.steps().len() } else { number + 1 };
-            found.push(Bucket { steps: begin..end, stores: std::mem::take(&mut held), place: from..at });
+            let stores = std::mem::take(&mut held);
+            let lengths = stores.iter().map(|store| registry.stores()[*store].len()).collect();
+            found.push(Bucket { steps: begin..end, stores, lengths, place: from..at });
             (begin, from) = (end, at);
         }
     }
     if found.is_empty() {
-        found.push(Bucket { steps: 0..program.steps().len(), stores: Vec::new(), place: 0..0 });
+        let steps = 0..program.steps().len();
+        found.push(Bucket { steps, stores: Vec::new(), lengths: Vec::new(), place: 0..0 });
     }
     found
 }

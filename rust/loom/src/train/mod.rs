@@ -31,6 +31,7 @@ mod penalize;
 mod plan;
 mod prepare;
 mod schedule;
+mod shard_gradients;
 mod sharded;
 mod split;
 mod states;

@@ -4,17 +4,20 @@
 //! alone, and units are added up in one fixed tree, whoever has computed them. So a training is a matter of the number
 //! of shards, and not of how many processes there are.
 
-use super::buckets::{Bucket, Route, Summed, Sums, buckets, exchange_all};
+use super::buckets::{Bucket, Route, Sums, buckets, exchange_all};
 use super::coding::Coding;
 use super::cut::{Cut, StepRows};
 use super::exchange::{Exchange, agree};
 use super::landing::Fate;
 use super::lockstep::meetings;
 use super::prepare::check_examples;
+use super::shard_gradients::{
+    Shards, Spare, add_before, add_flat, bucket_gradient, flat, sum_of, take_flat, take_sums,
+};
 use super::split;
 use super::states::take_on_states;
 use super::step::{Ended, StepReport, left_out, step_values};
-use super::summing::{cover, halves, numbers, share, spread, sum_of};
+use super::summing::{Node, cover, halves, numbers, share};
 use super::trainer::Trainer;
 use super::units::{Unit, carried_of_all, carried_rows, set_mean_states};
 use crate::network::Network;
@@ -193,16 +196,23 @@ impl Trainer {
             })
             .transpose()?;
         let by_shard = coding.is_some();
-        let exchanged = exchange_all::<T, _>(exchange, &route, coding.as_mut(), |send| {
-            let states = before.as_deref();
-            let own = match together {
-                Some(made) => summed_of::<T>(made, &buckets, &own, shards, by_shard)?,
-                None => {
-                    self.own_shards::<T>(network, &cut, own.clone(), &values, states, (&buckets, by_shard))?
-                }
-            };
-            self.send::<T>(network, &buckets, own, states, send)
-        });
+        let states = before.as_deref();
+        let made = |trainer: &mut Self, network: &mut Network| match together {
+            Some(made) => summed_of::<T>(made, &buckets, (&own, shards), by_shard, &mut trainer.spare),
+            None => trainer.own_shards::<T>(network, &cut, own, &values, states, (&buckets, by_shard)),
+        };
+        let exchanged = if ranks == 1 && !by_shard && !network.registry.splits_gradients {
+            // Nobody else has a part of the sum: it is made where the gradient lies.
+            let own = made(self, network);
+            own.and_then(|own| self.sum_up::<T>(network, &buckets, own, states))
+                .map(|units| (None, Ok(units)))
+        } else {
+            let exchanged = exchange_all::<T, _>(exchange, &route, coding.as_mut(), |send| {
+                let own = made(self, network)?;
+                self.send::<T>(network, &buckets, own, states, send)
+            });
+            exchanged.map(|(summed, units)| (Some(summed), units))
+        };
         self.coding = coding;
         if let Some(before) = &before {
             network.registry.set_states(before.clone());
@@ -219,8 +229,9 @@ impl Trainer {
         };
         let fate = if loss.is_finite() {
             self.count_units(&units)?;
-            take_sums::<T>(network, &buckets, &summed)?;
-            drop(summed);
+            if let Some(summed) = summed {
+                take_sums::<T>(network, &buckets, &summed)?;
+            }
             self.land_sum::<T>(network, &values, &mut report, exchange)?
         } else {
             Fate::NonFinite
@@ -323,36 +334,24 @@ impl Trainer {
             }
             return Ok(found);
         }
-        let units = &mut found.units;
-        let mut compute = |shard: usize| {
-            if place(shard).is_empty() {
-                return Ok(None);
-            }
-            let (mut unit, values) = self.forward::<T>(network, cut, (shard, place(shard)), values)?;
-            self.backward(network, buckets, &values)?;
-            self.keep(network, &mut unit, &values, states)?;
-            units.push(unit);
-            gradient_of::<T>(network, buckets).map(Some)
-        };
-        let mut nodes = match by_shard {
-            true => own.clone().map(|shard| (shard, 1)).collect(),
-            false => cover((0, shards), &own),
-        };
-        let open = nodes.pop().filter(|_| !place(own.end - 1).is_empty());
-        for node in nodes {
-            found.sums.extend(sum_of(cpu, node, &mut compute)?.map(|sum| (node, sum)));
-        }
-        let Some(node) = open else {
+        let (units, values_of_all) = (&mut found.units, values);
+        let (trainer, network) = (&mut *self, &mut *network);
+        let mut one_by_one =
+            OneByOne { cpu, trainer, network, cut, values: values_of_all, states, buckets, units };
+        let mut nodes = nodes(shards, &own, by_shard);
+        let open = match place(own.end - 1).is_empty() {
             // The last shards have no rows.
-            if let Some(node) = cover((0, shards), &own).pop().filter(|_| !by_shard) {
-                found.sums.extend(sum_of(cpu, node, &mut compute)?.map(|sum| (node, sum)));
-            }
-            return Ok(found);
+            true => None,
+            false => nodes.pop(),
         };
+        for node in nodes {
+            found.sums.extend(sum_of(cpu, node, &mut one_by_one)?.map(|sum| (node, sum)));
+        }
+        let Some(node) = open else { return Ok(found) };
         let (mut left, mut lefts) = (node, Vec::new());
         while left.1 > 1 {
             let [first, second] = halves(left);
-            lefts.extend(sum_of(cpu, first, &mut compute)?);
+            lefts.extend(sum_of(cpu, first, &mut one_by_one)?);
             left = second;
         }
         let shard = own.end - 1;
@@ -465,6 +464,39 @@ impl Trainer {
         if let (Some(last), Some(unit)) = (&last, units.last_mut()) {
             self.keep(network, unit, &last.values, states)?;
         }
+        let lefts = last.into_iter().flat_map(|last| last.lefts);
+        sums.into_iter().map(|(_, sum)| sum).chain(lefts).for_each(|sum| self.spare.give(sum));
+        Ok(units)
+    }
+
+    /// What the only process of a training does with its shards: the network's gradient becomes their sum.
+    fn sum_up<T: Real>(
+        &mut self,
+        network: &mut Network,
+        buckets: &[Bucket],
+        own: Own<T>,
+        states: Option<&[State]>,
+    ) -> Result<Vec<Unit<T>>> {
+        let cpu = Cpu::global()?;
+        let Own { sums, last, mut units } = own;
+        if let Some(last) = last {
+            self.backward(network, buckets, &last.values)?;
+            if !last.lefts.is_empty() {
+                network.registry.fetch_gradients()?;
+            }
+            if let Some(unit) = units.last_mut() {
+                self.keep(network, unit, &last.values, states)?;
+            }
+            // After what still runs on a device, which would take its own gradients for the newest.
+            if !last.lefts.is_empty() {
+                add_before(cpu, network, buckets, &last.lefts);
+            }
+            last.lefts.into_iter().for_each(|left| self.spare.give(left));
+        }
+        for (_, sum) in sums {
+            take_flat(cpu, network, buckets, &sum);
+            self.spare.give(sum);
+        }
         Ok(units)
     }
 
@@ -500,68 +532,97 @@ impl Trainer {
     }
 }
 
-/// What a bucket's stores have as gradients, one behind the other.
-fn bucket_gradient<T: Real>(network: &Network, bucket: &Bucket) -> Vec<T> {
-    let mut gradient = Vec::with_capacity(bucket.place.len());
-    for store in &bucket.stores {
-        gradient.extend_from_slice(network.registry.gradients[*store].as_slice::<T>());
+/// The shards of a step as they go through the network, one after the other.
+struct OneByOne<'a, 'b, T: Real> {
+    cpu: &'a Cpu,
+    trainer: &'a mut Trainer,
+    network: &'a mut Network,
+    cut: &'a Cut<'b>,
+    values: &'a StepValues,
+    states: Option<&'a [State]>,
+    buckets: &'a [Bucket],
+    units: &'a mut Vec<Unit<T>>,
+}
+
+impl<T: Real> Shards<T> for OneByOne<'_, '_, T> {
+    fn compute(&mut self, shard: usize) -> Result<bool> {
+        let place = self.cut.place(shard);
+        if place.is_empty() {
+            return Ok(false);
+        }
+        let (mut unit, values) =
+            self.trainer.forward::<T>(self.network, self.cut, (shard, place), self.values)?;
+        self.trainer.backward(self.network, self.buckets, &values)?;
+        self.trainer.keep(self.network, &mut unit, &values, self.states)?;
+        self.units.push(unit);
+        self.network.registry.fetch_gradients()?;
+        Ok(true)
     }
-    gradient
+
+    fn copy(&mut self) -> Vec<T> {
+        flat(self.cpu, &self.network.registry.gradients, self.buckets, &mut self.trainer.spare)
+    }
+
+    fn add_to(&mut self, sum: &mut [T]) {
+        add_flat(self.cpu, &self.network.registry.gradients, self.buckets, sum);
+    }
+
+    fn give(&mut self, vector: Vec<T>) {
+        self.trainer.spare.give(vector);
+    }
 }
 
-/// The whole gradient, in the order of the buckets.
-fn gradient_of<T: Real>(network: &mut Network, buckets: &[Bucket]) -> Result<Vec<T>> {
-    network.registry.fetch_gradients()?;
-    Ok(flat::<T>(&network.registry.gradients, buckets))
+/// Shards that have gone through the network together, each with a gradient of its own.
+struct Together<'a> {
+    cpu: &'a Cpu,
+    gradients: &'a [(usize, Vec<Buffer>)],
+    buckets: &'a [Bucket],
+    spare: &'a mut Spare,
+    newest: &'a [Buffer],
 }
 
-fn flat<T: Real>(gradients: &[Buffer], buckets: &[Bucket]) -> Vec<T> {
-    let count = buckets.last().map_or(0, |bucket| bucket.place.end);
-    let mut gradient = Vec::with_capacity(count);
-    let stores = buckets.iter().flat_map(|bucket| &bucket.stores);
-    stores.for_each(|store| gradient.extend_from_slice(gradients[*store].as_slice::<T>()));
-    gradient
+impl<T: Real> Shards<T> for Together<'_> {
+    fn compute(&mut self, shard: usize) -> Result<bool> {
+        let found = self.gradients.iter().find(|(other, _)| *other == shard);
+        self.newest = found.map_or(&[], |(_, gradients)| gradients);
+        Ok(found.is_some())
+    }
+
+    fn copy(&mut self) -> Vec<T> {
+        flat(self.cpu, self.newest, self.buckets, self.spare)
+    }
+
+    fn add_to(&mut self, sum: &mut [T]) {
+        add_flat(self.cpu, self.newest, self.buckets, sum);
+    }
+
+    fn give(&mut self, vector: Vec<T>) {
+        self.spare.give(vector);
+    }
 }
 
 /// Adds up what shards have come to that have gone through the network together.
 fn summed_of<T: Real>(
     made: Result<super::lockstep::Made<T>>,
     buckets: &[Bucket],
-    own: &Range<usize>,
-    shards: usize,
+    (own, shards): (&Range<usize>, usize),
     by_shard: bool,
+    spare: &mut Spare,
 ) -> Result<Own<T>> {
     let (gradients, units) = made?;
     let cpu = Cpu::global()?;
-    let mut taken = |shard: usize| {
-        Ok(gradients.iter().find(|(other, _)| *other == shard).map(|(_, held)| flat::<T>(held, buckets)))
-    };
-    let nodes: Vec<_> = match by_shard {
-        true => own.clone().map(|shard| (shard, 1)).collect(),
-        false => cover((0, shards), own),
-    };
+    let mut together = Together { cpu, gradients: &gradients, buckets, spare, newest: &[] };
     let mut sums = Vec::new();
-    for node in nodes {
-        sums.extend(sum_of(cpu, node, &mut taken)?.map(|sum| (node, sum)));
+    for node in nodes(shards, own, by_shard) {
+        sums.extend(sum_of(cpu, node, &mut together)?.map(|sum| (node, sum)));
     }
     Ok(Own { sums, last: None, units })
 }
 
-/// Makes the network's gradient what the buckets have come to.
-fn take_sums<T: Real>(network: &mut Network, buckets: &[Bucket], summed: &[Summed]) -> Result<()> {
-    let registry = &mut network.registry;
-    for (bucket, slices) in buckets.iter().zip(summed) {
-        let splits = registry.splits_gradients;
-        let stores: Vec<usize> =
-            bucket.stores.iter().copied().filter(|store| !splits || registry.owns(*store)).collect();
-        let mut held: Vec<Buffer> =
-            stores.iter().map(|store| std::mem::take(&mut registry.gradients[*store])).collect();
-        let outcome = spread::<T>(slices, &mut held);
-        for (store, buffer) in stores.into_iter().zip(held) {
-            registry.gradients[store] = buffer;
-        }
-        outcome?;
+/// The parts of the tree that one process adds up.
+fn nodes(shards: usize, own: &Range<usize>, by_shard: bool) -> Vec<Node> {
+    match by_shard {
+        true => own.clone().map(|shard| (shard, 1)).collect(),
+        false => cover((0, shards), own),
     }
-    registry.forget_device_gradients();
-    Ok(())
 }

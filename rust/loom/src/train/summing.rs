@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 /// How many numbers a thread adds up at a time.
-const CHUNK: usize = 1 << 14;
+pub(super) const CHUNK: usize = 1 << 14;
 
 /// The part of `count` things that number `index` of `parts` has.
 pub(super) fn share(count: usize, parts: usize, index: usize) -> Range<usize> {
@@ -34,30 +34,10 @@ pub(super) fn cover(node: Node, range: &Range<usize>) -> Vec<Node> {
     halves(node).into_iter().flat_map(|half| cover(half, range)).collect()
 }
 
-fn add<T: Real>(sum: &mut [T], other: &[T]) {
+pub(super) fn add<T: Real>(sum: &mut [T], other: &[T]) {
     for (sum, other) in sum.iter_mut().zip(other) {
         *sum += *other;
     }
-}
-
-/// The sum over a part of the tree, of what `leaf` finds for its shards, one after the other; `None` where none has any.
-pub(super) fn sum_of<T: Real>(
-    cpu: &Cpu,
-    node: Node,
-    leaf: &mut impl FnMut(usize) -> Result<Option<Vec<T>>>,
-) -> Result<Option<Vec<T>>> {
-    if node.1 == 1 {
-        return leaf(node.0);
-    }
-    let [left, right] = halves(node);
-    let (left, right) = (sum_of(cpu, left, leaf)?, sum_of(cpu, right, leaf)?);
-    Ok(match (left, right) {
-        (Some(mut left), Some(right)) => {
-            cpu.pool().for_each_chunk(&mut left, CHUNK, |number, sum| add(sum, &right[number * CHUNK..]));
-            Some(left)
-        }
-        (left, right) => left.or(right),
-    })
 }
 
 /// Parts of the tree that are summed up already, by processes that have computed all of their shards.
@@ -154,6 +134,7 @@ pub(super) fn unlike() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::shard_gradients::{Shards, sum_of};
     use super::*;
 
     fn plain(values: &[Option<f32>]) -> Option<f32> {
@@ -170,6 +151,29 @@ mod tests {
         }
     }
 
+    /// Shards that have one value each, three times.
+    struct Values<F> {
+        of: F,
+        newest: Option<f32>,
+    }
+
+    impl<F: Fn(usize) -> Option<f32>> Shards<f32> for Values<F> {
+        fn compute(&mut self, shard: usize) -> Result<bool> {
+            self.newest = (self.of)(shard);
+            Ok(self.newest.is_some())
+        }
+
+        fn copy(&mut self) -> Vec<f32> {
+            vec![self.newest.unwrap(); 3]
+        }
+
+        fn add_to(&mut self, sum: &mut [f32]) {
+            sum.iter_mut().for_each(|sum| *sum += self.newest.unwrap());
+        }
+
+        fn give(&mut self, _: Vec<f32>) {}
+    }
+
     #[test]
     fn whoever_computes_shards_the_sum_has_the_same_bits() {
         let cpu = Cpu::global().unwrap();
@@ -182,8 +186,7 @@ mod tests {
                     let mut parts = Parts::default();
                     for rank in 0..ranks {
                         for node in cover((0, shards), &share(shards, ranks, rank)) {
-                            let sum = sum_of(cpu, node, &mut |shard| Ok(value(shard).map(|it| vec![it; 3])))
-                                .unwrap();
+                            let sum = sum_of(cpu, node, &mut Values { of: value, newest: None }).unwrap();
                             parts.0.extend(sum.map(|sum| (node, Cow::Owned(sum))));
                         }
                     }

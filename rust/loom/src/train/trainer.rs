@@ -5,6 +5,7 @@ use super::frames::Frames;
 use super::metrics::{ClassAxis, MetricState};
 use super::plan::{Plan, Turn};
 use super::prepare::{class_axis, prepare_state};
+use super::shard_gradients::Spare;
 use super::step_program::compile;
 use super::{Examples, Rows, TrainingConfig};
 use crate::network::{KeptStep, Mode, Network};
@@ -83,6 +84,8 @@ pub struct Trainer {
     pub(super) whole_carried: Option<(Carried, Vec<Buffer>)>,
     /// What rounding has taken away from gradients that travel in few bits.
     pub(super) coding: Option<Coding>,
+    /// Memory for gradients of shards.
+    pub(super) spare: Spare,
     pub(super) class_axis: ClassAxis,
     pub(super) frames: Frames,
     /// When the weights are next copied from a device, so that not all is lost with it.
@@ -162,6 +165,7 @@ impl Trainer {
             beside: Vec::new(),
             whole_carried: None,
             coding: None,
+            spare: Spare::default(),
             class_axis,
             frames: Frames::default(),
             next_copy: Instant::now() + LEAST_PAUSE,

@@ -79,7 +79,7 @@ proptest! {
 fn large_shapes_of_all_types_are_their_decoded_values() {
     for dtype in types() {
         for (m, k, n) in
-            [(1, 1100, 1304), (3, 700, 520), (8, 301, 264), (1, 77, 523), (9, 301, 264), (64, 70, 341)]
+            [(1, 1100, 648), (3, 700, 264), (8, 301, 264), (1, 77, 523), (9, 301, 264), (64, 70, 341)]
         {
             check(&Packed::new(Packing::new(dtype, k, n), 5), m, Start::Zero, 0);
         }

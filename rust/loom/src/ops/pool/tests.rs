@@ -187,6 +187,11 @@ proptest! {
         check_average::<f32>(&g, rows, channels, count_padding);
         check_average::<f64>(&g, rows, channels, count_padding);
     }
+}
+
+proptest! {
+    // Each runs the layer twice for every element.
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn gradients_are_those_of_the_values(g in geometries(), average in any::<bool>(), count_padding in any::<bool>()) {
