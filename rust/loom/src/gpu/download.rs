@@ -5,6 +5,9 @@ use super::device::buffer;
 use crate::shader::{Allocation, Operand};
 use crate::{Error, Result};
 
+/// The most bytes of memory for reading back that are kept for the next time by those who read now and then.
+const MOST_KEPT: u64 = 1 << 20;
+
 impl Gpu {
     /// Reads operands back, each into its bytes; waits for all that was submitted before.
     ///
@@ -16,8 +19,13 @@ impl Gpu {
         if total == 0 {
             return Ok(());
         }
-        let staging = self.staging(total)?;
-        self.download_by(&staging, parts)
+        if total > MOST_KEPT {
+            return self.download_by(&self.staging(total)?, parts);
+        }
+        let staging = self.spare_staging(total)?;
+        self.download_by(&staging, parts)?;
+        self.keep_staging(staging);
+        Ok(())
     }
 
     /// Memory that so many bytes are read back by.

@@ -6,7 +6,6 @@ use super::mirror::of_gpu;
 use super::steps::{control_before, encode_step};
 use crate::ops::StepValues;
 use crate::program::{Access, FrameTick, Phase, Program};
-use crate::shader::Accelerator;
 use crate::state::Registry;
 use crate::{Error, Result};
 use std::ops::{Range, RangeInclusive};
@@ -38,7 +37,8 @@ pub(crate) fn execute(
     };
     let table: Vec<u8> = values.iter().flat_map(|values| encode_step(values, 0)).collect();
     memory.set_table(&table)?;
-    gpu.upload(memory.control().allocation(), 0, bytemuck::cast_slice(&control_before(first)));
+    // What goes forwards alone comes to no verdict.
+    memory.set_control(control_before(first), *phases.end() == Phase::Forward);
     let mut frame = Frame::begin(&gpu, memory.table_group());
     for number in 0..values.len() {
         list.iter().for_each(|dispatch| frame.record(dispatch, number as u32));
@@ -95,7 +95,7 @@ pub(crate) fn execute_ticks(
     }
     let table: Vec<u8> = ticks.iter().flat_map(|tick| encode_step(&tick.values, 0)).collect();
     memory.set_table(&table)?;
-    gpu.upload(memory.control().allocation(), 0, bytemuck::cast_slice(&control_before(&first.values)));
+    memory.set_control(control_before(&first.values), *phases.end() == Phase::Forward);
     let mut frame = Frame::begin(&gpu, memory.table_group());
     for (number, list) in lists.iter().enumerate() {
         list.iter().for_each(|dispatch| frame.record(dispatch, number as u32));

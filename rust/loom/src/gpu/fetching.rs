@@ -83,23 +83,28 @@ impl Fetch for Fetching {
             statistics.submits += 1;
             statistics.bytes_down += self.bytes;
         });
-        let mut spare = self.gpu.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < MOST_SPARE {
-            spare.push(self.staging);
-        }
+        self.gpu.keep_staging(self.staging);
         Ok(())
     }
 }
 
 impl Gpu {
     /// Memory that so many bytes are read back by: some that has been used, where that fits well.
-    fn spare_staging(&self, bytes: u64) -> Result<Allocation> {
+    pub(super) fn spare_staging(&self, bytes: u64) -> Result<Allocation> {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |held: &Allocation| held.size() >= bytes && held.size() <= 2 * bytes;
+        let fits = |held: &Allocation| held.size() >= bytes && held.size() <= (2 * bytes).max(16);
         if let Some(place) = spare.iter().position(fits) {
             return Ok(spare.swap_remove(place));
         }
         drop(spare);
         self.staging(bytes.max(4))
+    }
+
+    /// Keeps memory for the next time, which is no longer mapped.
+    pub(super) fn keep_staging(&self, staging: Allocation) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < MOST_SPARE {
+            spare.push(staging);
+        }
     }
 }

@@ -46,7 +46,11 @@ pub(crate) struct Memory {
     values: Vec<Option<Operand>>,
     table: Allocation,
     table_group: wgpu::BindGroup,
+    /// What the table holds.
+    table_content: Vec<u8>,
     control: Operand,
+    /// What the control holds, where no kernel has written it since.
+    control_content: Option<[u32; CONTROL_WORDS]>,
     outcomes: Option<Operand>,
     lists: Vec<(ListKey, Arc<Vec<Dispatch>>)>,
     /// Which of the mirror's memory the lists were recorded over, and which memory of what is carried.
@@ -77,7 +81,9 @@ impl Memory {
             values,
             table,
             table_group,
+            table_content: Vec::new(),
             control,
+            control_content: None,
             outcomes: None,
             lists: Vec::new(),
             generation: 0,
@@ -88,6 +94,15 @@ impl Memory {
     /// The device.
     pub(crate) fn gpu(&self) -> &Arc<Gpu> {
         &self.gpu
+    }
+
+    /// Makes the control hold this before kernels run that may write it, or that only read it where it is `kept`.
+    pub(super) fn set_control(&mut self, content: [u32; CONTROL_WORDS], kept: bool) {
+        // Copies to a device cost more than a kernel of one row.
+        if self.control_content != Some(content) {
+            self.gpu.upload(self.control.allocation(), 0, bytemuck::cast_slice(&content));
+        }
+        self.control_content = kept.then_some(content);
     }
 
     /// What verdicts write and updates read.
@@ -115,8 +130,13 @@ impl Memory {
         if entries.len() as u64 > self.table.size() {
             let steps = (entries.len() / STEP_BYTES).next_power_of_two();
             (self.table, self.table_group) = new_table(&self.gpu, steps)?;
+            self.table_content.clear();
         }
-        self.gpu.upload(&self.table, 0, entries);
+        if self.table_content != entries {
+            self.gpu.upload(&self.table, 0, entries);
+            self.table_content.clear();
+            self.table_content.extend_from_slice(entries);
+        }
         Ok(())
     }
 

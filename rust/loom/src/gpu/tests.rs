@@ -132,6 +132,34 @@ fn uploads_of_any_length_arrive() -> Result<()> {
 }
 
 #[test]
+fn memory_for_reading_back_is_used_again() -> Result<()> {
+    let (Some(_), Some(gpu)) = (gpu(), open_another(0)) else { return Ok(()) };
+    let memory = gpu.storage("test", 64)?;
+    for round in 1..4u8 {
+        gpu.upload(&memory, 0, &[round; 64]);
+        let mut back = [0u8; 64];
+        gpu.download(&mut [(Operand::new(&memory, 0, 16), &mut back)])?;
+        assert_eq!((back, gpu.allocated()), ([round; 64], 128));
+    }
+    Ok(())
+}
+
+#[test]
+fn who_looks_again_and_again_sees_the_end() -> Result<()> {
+    let (Some(_), Some(gpu)) = (gpu(), open_another(0)) else { return Ok(()) };
+    let (from, to) = (Operand::allocate(&*gpu, "from", 1)?, Operand::allocate(&*gpu, "to", 1)?);
+    let mut recorder = recorder(&gpu)?;
+    add(&mut recorder, &from, &to, 2)?;
+    run(&gpu, &Dispatch::all(&gpu, recorder.recorded, 0))?;
+    let started = std::time::Instant::now();
+    while !gpu.ends_soon(None)? {
+        assert!(started.elapsed().as_secs() < 60, "the end was never seen");
+    }
+    assert_eq!(read(&gpu, &to)?, [2.5]);
+    Ok(())
+}
+
+#[test]
 fn kernels_are_timed_by_name() -> Result<()> {
     let (Some(_), Some(gpu)) = (gpu(), open_another(0)) else { return Ok(()) };
     if gpu.set_timing(Timing::Kernels).is_err() {

@@ -120,7 +120,7 @@ pub(crate) fn train_frame(
     debug_assert_eq!(table.len(), steps.len() * STEP_BYTES);
     memory.set_table(&table)?;
     let first = steps.first().map(|step| step.values.clone()).unwrap_or_default();
-    gpu.upload(memory.control().allocation(), 0, bytemuck::cast_slice(&control_before(&first)));
+    memory.set_control(control_before(&first), false);
     let outcomes = memory.outcomes(steps.len() * OUTCOME_WORDS)?;
     let outputs = match kept {
         Some(elements) => Some((Operand::allocate(&*gpu, "kept outputs", steps.len() * elements)?, elements)),

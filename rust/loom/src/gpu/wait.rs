@@ -8,6 +8,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+/// How long a thread looks for the end without a pause before it sleeps until then.
+const MOMENT: Duration = Duration::from_micros(200);
 /// How long to wait until anything else is looked at.
 const PIECE: Duration = Duration::from_millis(10);
 /// The same where another thread wants to submit or wait, too.
@@ -67,6 +69,9 @@ impl Gpu {
         let limit = *self.waiting.limit.lock().unwrap_or_else(PoisonError::into_inner);
         let started = Instant::now();
         let mut since = started;
+        if !self.adapter().software && self.ends_soon(submission.as_ref())? {
+            return Ok(());
+        }
         loop {
             let newest = submission.clone().or_else(|| self.outstanding(VecDeque::back));
             let asked = self.waiting.asking.load(Ordering::SeqCst) > 0;
@@ -113,6 +118,22 @@ impl Gpu {
                 })?;
             }
         }
+    }
+
+    /// Looks again and again for a moment, as long as no other thread wants its turn; says whether everything up to
+    /// this submission has ended. To be woken takes longer than a small network.
+    pub(super) fn ends_soon(&self, submission: Option<&wgpu::SubmissionIndex>) -> Result<bool> {
+        let started = Instant::now();
+        while started.elapsed() < MOMENT && self.waiting.asking.load(Ordering::SeqCst) == 0 {
+            let newest = submission.cloned().or_else(|| self.outstanding(VecDeque::back));
+            if self.poll(newest, Duration::ZERO).is_ok() {
+                if submission.is_none() {
+                    self.waiting.outstanding.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                }
+                return self.check().map(|()| true);
+            }
+        }
+        Ok(false)
     }
 
     fn outstanding(

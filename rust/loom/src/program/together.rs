@@ -265,6 +265,10 @@ impl<'a> Search<'a> {
             return None;
         }
         first.append(&mut later);
+        // On matrix units products are so short that they had better run side by side than one on top of the other.
+        if first.len() > 1 && first.iter().any(|(added, _)| added.is_mixed()) {
+            return None;
+        }
         let members: Vec<usize> = first.iter().map(|(_, maker)| *maker).chain([number]).collect();
         if members.len() < 2 || !first.iter().all(|(_, maker)| self.moves_down(*maker, number, &members)) {
             return None;

@@ -28,6 +28,11 @@ impl Added {
         }
     }
 
+    /// Whether it multiplies operands of 16 bits.
+    pub fn is_mixed(&self) -> bool {
+        matches!(self, Self::Product(product) if product.mixed)
+    }
+
     /// Whether what is stored is more than a sum, so that nothing can be in it beforehand: it may be added to
     /// another value, but to nothing that is there.
     pub fn changes_sums(&self) -> bool {

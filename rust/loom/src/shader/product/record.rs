@@ -99,6 +99,15 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
+    /// What is multiplied, for who looks where the time goes: rows and columns of C, the summed extent, which
+    /// operands are stored transposed, and the parts.
+    fn extents(&self) -> String {
+        let Problem { rows, columns, depth, left, right, .. } = self.problem;
+        let turned = |matrix: &matrix::Matrix, name| if matrix.transposed { name } else { "" };
+        let parts = if self.parts > 1 { format!(" in {} parts", self.parts) } else { String::new() };
+        format!("{rows}x{columns}, {depth}{}{}{parts}", turned(left, " A'"), turned(right, " B'"))
+    }
+
     fn shader(&self, label: &str) -> Shader {
         Shader::new(label, "")
             .number("rows", self.problem.rows)
@@ -229,8 +238,10 @@ fn store(row: u32, column: u32, value: {ty}) {{
     fn tiles(&self, tile: Tile, units: bool, sums: Option<ColumnSums>) -> Result<(Shader, usize)> {
         let problem = self.problem;
         let (left, right) = problem.loaders();
-        let label = if units { "product.units" } else { "product.tiles" };
-        let shader = self.right(self.left(self.shader(label), left.width), right.width);
+        let kind = if units { "units" } else { "tiles" };
+        let label =
+            format!("product.{kind} {} by {}x{}x{}", self.extents(), tile.rows, tile.columns, tile.step());
+        let shader = self.right(self.left(self.shader(&label), left.width), right.width);
         let mut shader = self.store_sums(shader, self.width)?;
         let mut hooks = Hooks::default();
         if let Some(sums) = sums {
@@ -262,7 +273,11 @@ fn store(row: u32, column: u32, value: {ty}) {{
         sums: Option<ColumnSums>,
     ) -> Result<()> {
         let (problem, width) = (self.problem, self.width);
-        let mut shader = self.shader("product.reduce").read("partials", element(width), partials.clone());
+        let mut shader = self.shader(&format!("product.reduce {}", self.extents())).read(
+            "partials",
+            element(width),
+            partials.clone(),
+        );
         let (mut threads, mut extra, mut beyond) = (reduce::THREADS, 0, "");
         if let Some(sums) = sums {
             (threads, extra, beyond) = (sums.threads, sums.groups, SUMS_BEYOND);
