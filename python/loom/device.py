@@ -255,7 +255,9 @@ def frame_statistics(device: str = "gpu") -> FrameStatistics:
         DeviceError: It is not there.
         ConfigError: The name is no GPU's.
     """
-    found: dict[str, Any] = _native.frame_statistics(_check_gpu("frame_statistics", device))
+    name = _check_gpu("frame_statistics", device)
+    with missing_driver_told(name):
+        found: dict[str, Any] = _native.frame_statistics(name)
     kernels = tuple(KernelTime(*kernel) for kernel in found.pop("kernels"))
     return FrameStatistics(**found, kernels=kernels)
 
@@ -270,7 +272,9 @@ def reset_frame_statistics(device: str = "gpu") -> None:
         DeviceError: It is not there.
         ConfigError: The name is no GPU's.
     """
-    _native.reset_frame_statistics(_check_gpu("reset_frame_statistics", device))
+    name = _check_gpu("reset_frame_statistics", device)
+    with missing_driver_told(name):
+        _native.reset_frame_statistics(name)
 
 
 def time_frames(what: Literal["frames", "kernels", "off"] = "frames", device: str = "gpu") -> None:
@@ -286,7 +290,9 @@ def time_frames(what: Literal["frames", "kernels", "off"] = "frames", device: st
         ConfigError: A name is unknown.
     """
     known = ("frames", "kernels", "off")
-    _native.time_frames(_check_gpu("time_frames", device), choice("time_frames", "what", what, known))
+    name, what = _check_gpu("time_frames", device), choice("time_frames", "what", what, known)
+    with missing_driver_told(name):
+        _native.time_frames(name, what)
 
 
 def check_device(where: str, device: object) -> str:

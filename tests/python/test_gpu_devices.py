@@ -89,6 +89,7 @@ net = loom.Sequential([nn.Dense(2)], input_shape=3)
 result = loom.train(net, (np.eye(3), [0, 1, 0]), loom.TrainingConfig(loss="cross_entropy", verbose=True))
 errors = []
 for call in (lambda: net.to("gpu"), lambda: loom.init_gpu("gpu:1"), lambda: loom.frame_statistics(),
+             lambda: loom.reset_frame_statistics(), lambda: loom.time_frames("frames"),
              lambda: loom.train(net, (np.eye(3), np.eye(3)[:, :2]), loom.TrainingConfig(device="gpu"))):
     try:
         call()
@@ -106,7 +107,7 @@ def test_without_a_driver_everything_runs_on_the_cpu_and_says_why_there_is_no_gp
     *shown, last = finished.stdout.splitlines()
     assert shown[0] == "training on cpu"
     result, device, count, reason, errors, text = json.loads(last)
-    assert (result, device, count, len(errors)) == ("cpu", "cpu", 1, 4)
+    assert (result, device, count, len(errors)) == ("cpu", "cpu", 1, 6)
     assert "no Vulkan, Metal or DX12 driver answered" in reason
     assert "mesa-vulkan-drivers" in reason
     assert f"no GPU: {reason}" in text
