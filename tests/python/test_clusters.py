@@ -194,7 +194,7 @@ def test_activations_are_those_of_inference() -> None:
         analysis.unit_activations(net, (0, 0, 0, 9), x)
     with pytest.raises(loom.ConfigError, match="expected a layer"):
         analysis.unit_activations(net, (0, 0, 0), x)
-    with pytest.raises(loom.CellIndexError, match="addressed as"):
+    with pytest.raises(loom.ConfigError, match=r"net\.layers\[3\] is the layer"):
         analysis.unit_activations(net, 3, x)  # type: ignore[arg-type]
     with pytest.raises(loom.DataError, match="no samples"):
         analysis.unit_activations(net, "0.0.0.0", x[:0])
