@@ -290,9 +290,10 @@ def time_frames(what: Literal["frames", "kernels", "off"] = "frames", device: st
         ConfigError: A name is unknown.
     """
     known = ("frames", "kernels", "off")
-    name, what = _check_gpu("time_frames", device), choice("time_frames", "what", what, known)
+    name = _check_gpu("time_frames", device)
+    measured = choice("time_frames", "what", what, known)
     with missing_driver_told(name):
-        _native.time_frames(name, what)
+        _native.time_frames(name, measured)
 
 
 def check_device(where: str, device: object) -> str:
