@@ -20,8 +20,8 @@ pub(super) enum Statistic {
 
 /// An unsigned integer that holds a code.
 pub(super) trait Code: Copy + Default + Send + Sync + 'static {
-    /// From its bytes, the lowest first.
-    fn read(bytes: &[u8]) -> Self;
+    /// Reads as many from their bytes, one after the other, the lowest byte first.
+    fn read_all(bytes: &[u8], codes: &mut [Self]);
     /// To its bytes, the lowest first.
     fn write(self, bytes: &mut [u8]);
     /// The lowest eight bits.
@@ -34,10 +34,11 @@ macro_rules! code {
     ($($type:ty),*) => {$(
         impl Code for $type {
             #[inline(always)]
-            fn read(bytes: &[u8]) -> Self {
-                let mut own = [0; size_of::<$type>()];
-                own.copy_from_slice(bytes);
-                Self::from_le_bytes(own)
+            fn read_all(bytes: &[u8], codes: &mut [Self]) {
+                // Bytes in arrays: slices of two bytes may be copied by a call each.
+                for (code, bytes) in codes.iter_mut().zip(bytes.as_chunks().0) {
+                    *code = Self::from_le_bytes(*bytes);
+                }
             }
 
             #[inline(always)]

@@ -148,14 +148,10 @@ impl<T: Real, C: Coding> Decode<'_, T, C> {
         }
         let width = C::BITS / 8;
         let bytes = &bytes[element * width..][..count * width];
-        if count == SIDE {
-            for (place, code) in codes.iter_mut().enumerate() {
-                *code = C::Code::read(&bytes[place * width..][..width]);
-            }
-        } else {
-            for (code, bytes) in codes.iter_mut().zip(bytes.chunks_exact(width)) {
-                *code = C::Code::read(bytes);
-            }
+        match codes.len() == count {
+            // A length known ahead.
+            true => C::Code::read_all(&bytes[..SIDE * width], &mut codes),
+            false => C::Code::read_all(bytes, &mut codes[..count]),
         }
         codes
     }

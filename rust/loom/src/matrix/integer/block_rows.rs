@@ -67,13 +67,31 @@ impl<'a> BlockRows<'a> {
         self.blocks
     }
 
+    /// Where a row begins: with the scale of each block.
+    #[inline(always)]
+    pub fn row(&self, row: usize) -> *const u8 {
+        self.memory.as_ptr().wrapping_add(row * self.stride)
+    }
+
+    /// How far after a row's beginning the sums of its blocks' codes are, a word each.
+    #[inline(always)]
+    pub fn totals(&self) -> usize {
+        self.blocks * size_of::<f32>()
+    }
+
+    /// How far after a row's beginning its codes are.
+    #[inline(always)]
+    pub fn codes(&self) -> usize {
+        self.codes
+    }
+
     /// A block's scale, its codes, and their sum.
     ///
     /// # Safety
     /// There are such a row and such a block.
     #[inline(always)]
     pub unsafe fn block(&self, row: usize, block: usize) -> (f32, *const i8, i32) {
-        let row = self.memory.as_ptr().wrapping_add(row * self.stride);
+        let row = self.row(row);
         // SAFETY: the caller's promise.
         unsafe {
             let scale = row.add(block * size_of::<f32>()).cast::<f32>().read_unaligned();

@@ -125,6 +125,7 @@ impl<B: BlockCoding, const QUADS: bool> Multiply<'_, B, QUADS> {
     ///
     /// # Safety
     /// They are there, and there is room.
+    #[allow(clippy::needless_range_loop, reason = "as in `tile`")]
     #[inline(always)]
     unsafe fn bring_in_line<V: Decode>(&self, end: usize, group: usize, groups: usize) {
         let piece = self.strip.piece;
@@ -151,22 +152,21 @@ impl<B: BlockCoding, const QUADS: bool> Multiply<'_, B, QUADS> {
                         for half in 0..2 {
                             let offset = B::Scale::BYTES + half * 16;
                             let words = V::Words::turned_words(&blocks, offset);
-                            for (place, four) in words.into_iter().enumerate() {
-                                four.xor(flip).store(word(half * 4 + place));
+                            for place in 0..4 {
+                                words[place].xor(flip).store(word(half * 4 + place));
                             }
                         }
                     }
                     Integers::Halves { table, .. } => {
                         let words = V::Words::turned_words(&blocks, B::Scale::BYTES);
-                        for (place, four) in words.into_iter().enumerate() {
-                            let codes = [four.and(mask), four.shift_right(4).and(mask)];
-                            for (half, codes) in codes.into_iter().enumerate() {
-                                let codes = match table {
-                                    Some(table) => codes.look_up_bytes(table),
-                                    None => codes,
-                                };
-                                codes.store(word(half * 4 + place));
+                        for place in 0..4 {
+                            let (mut low, mut high) =
+                                (words[place].and(mask), words[place].shift_right(4).and(mask));
+                            if let Some(table) = table {
+                                (low, high) = (low.look_up_bytes(table), high.look_up_bytes(table));
                             }
+                            low.store(word(place));
+                            high.store(word(4 + place));
                         }
                     }
                 }
@@ -208,6 +208,10 @@ impl<B: BlockCoding, const QUADS: bool> Multiply<'_, B, QUADS> {
     ///
     /// # Safety
     /// As `all_rows`.
+    #[allow(
+        clippy::needless_range_loop,
+        reason = "iterators that are not inlined keep sums out of registers"
+    )]
     #[inline(always)]
     unsafe fn tile<V: Decode, const R: usize, const N: usize>(
         &self,
@@ -217,47 +221,56 @@ impl<B: BlockCoding, const QUADS: bool> Multiply<'_, B, QUADS> {
         groups: usize,
     ) -> usize {
         let (piece, rows, step) = (self.strip.piece, self.strip.piece.rows, groups * LANES * 4);
+        // Loops by number: what they go over has to be in registers, for which the compiler must unroll them.
+        let mut heads = [rows.row(row); R];
+        for i in 0..R {
+            heads[i] = rows.row(row + i);
+        }
+        let (of_totals, mut of_codes) = (rows.totals(), rows.codes());
         let mut sums = [[V::splat(0.0); N]; R];
         // SAFETY: the caller's promise.
         unsafe {
-            for block in 0..rows.blocks() {
-                let (mut integers, mut a) = ([[V::Words::splat(0); N]; R], [std::ptr::null::<i8>(); R]);
-                for (i, (integers, a)) in integers.iter_mut().zip(&mut a).enumerate() {
-                    let (_, codes, total) = rows.block(row + i, block);
-                    *a = codes;
+            for _ in 0..rows.blocks() {
+                let mut integers = [[V::Words::splat(0); N]; R];
+                for i in 0..R {
+                    let total = heads[i].wrapping_add(of_totals).cast::<i32>().read_unaligned();
                     let start = match B::INTEGERS {
                         Integers::Bytes if QUADS => -128 * total,
                         Integers::Halves { less, .. } => -less * total,
                         _ => 0,
                     };
-                    *integers = [V::Words::splat(start); N];
+                    integers[i] = [V::Words::splat(start); N];
                 }
                 for place in 0..WORDS {
                     let mut right = [V::Words::splat(0); N];
-                    for (j, right) in right.iter_mut().enumerate() {
-                        *right = V::Words::load(line.wrapping_add((1 + place) * step + j * LANES * 4));
+                    for j in 0..N {
+                        right[j] = V::Words::load(line.wrapping_add((1 + place) * step + j * LANES * 4));
                     }
-                    for (integers, a) in integers.iter_mut().zip(a) {
-                        let left = i32::from_le(a.add(place * 4).cast::<i32>().read_unaligned());
-                        let left = V::Words::splat(left);
-                        for (sum, right) in integers.iter_mut().zip(right) {
-                            *sum = match B::INTEGERS {
-                                Integers::Bytes if QUADS => sum.add_quads(right, left),
-                                Integers::Bytes => sum.add_signed_quads::<false>(right, left),
-                                _ => sum.add_small_quads::<QUADS>(right, left),
+                    for i in 0..R {
+                        let left = heads[i].wrapping_add(of_codes + place * 4).cast::<i32>();
+                        let left = V::Words::splat(i32::from_le(left.read_unaligned()));
+                        for j in 0..N {
+                            let sum = integers[i][j];
+                            integers[i][j] = match B::INTEGERS {
+                                Integers::Bytes if QUADS => sum.add_quads(right[j], left),
+                                Integers::Bytes => sum.add_signed_quads::<false>(right[j], left),
+                                _ => sum.add_small_quads::<QUADS>(right[j], left),
                             };
                         }
                     }
                 }
-                for (j, at) in (0..N).map(|j| line.wrapping_add(j * LANES * 4)).enumerate() {
-                    let scales = V::load_unchecked(at.cast());
-                    for (i, (sums, integers)) in sums.iter_mut().zip(&integers).enumerate() {
-                        let (scale, _, _) = rows.block(row + i, block);
-                        let scales = scales * V::splat(scale);
-                        sums[j] = V::from_integers(integers[j]).mul_add(scales, sums[j]);
+                for j in 0..N {
+                    let scales = V::load_unchecked(line.wrapping_add(j * LANES * 4).cast());
+                    for i in 0..R {
+                        let scales = scales * V::splat(heads[i].cast::<f32>().read_unaligned());
+                        sums[i][j] = V::from_integers(integers[i][j]).mul_add(scales, sums[i][j]);
                     }
                 }
                 line = line.wrapping_add((1 + WORDS) * step);
+                for head in &mut heads {
+                    *head = head.wrapping_add(size_of::<f32>());
+                }
+                of_codes += BLOCK - size_of::<f32>();
             }
             for (i, sums) in sums.into_iter().enumerate() {
                 for (sum, (end, present)) in sums.into_iter().zip(columns) {

@@ -94,8 +94,8 @@ impl<T: Real> Part<'_, T> {
                     turn(isa, &self.k[at..], stride, d, end_of_block - block, turned);
                 } else {
                     // All that look at these keys, once they are turned in registers.
-                    let (k, keys) = (&self.k[at..], end_of_block - block);
-                    T::dispatch(isa, Score { q, head_dim: d, k, stride, keys, scores });
+                    let (k, v, keys) = (&self.k[at..], &self.v[at..], end_of_block - block);
+                    T::dispatch(isa, Score { q, head_dim: d, k, stride, keys, v, scores });
                 }
                 for member in 0..group {
                     for first in (start..end).step_by(TILE) {
@@ -146,7 +146,12 @@ impl<T: Real> Part<'_, T> {
                 }
                 if count <= FEW {
                     let (v, keys) = (&self.v[at..], end_of_block - block);
-                    T::dispatch(isa, Gather { weights: scores, gathered, head_dim: d, v, stride, keys });
+                    let after = self.k.get(at + BLOCK * stride..).unwrap_or(&[]);
+                    let next = (after, seen.end.saturating_sub(block + BLOCK).min(BLOCK));
+                    T::dispatch(
+                        isa,
+                        Gather { weights: scores, gathered, head_dim: d, v, stride, keys, next },
+                    );
                 }
             }
             T::dispatch(isa, Finish { head_dim: d, largest, totals, gathered });

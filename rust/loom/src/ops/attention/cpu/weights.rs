@@ -3,7 +3,7 @@
 use super::tiles::Sight;
 use crate::ops::attention::{Attention, BLOCK, NOTHING};
 use crate::ops::element_loops::{lane_sums2, load, store, update};
-use crate::simd::{Elementwise, Kernel, LANES, Math, Real, Vector, array_of, prefetch};
+use crate::simd::{Elementwise, Kernel, LANES, Level, Math, Real, Vector, array_of, prefetch_second_level};
 use std::ops::Range;
 
 /// Holds scores between plus and minus a cap, where there is one.
@@ -88,6 +88,8 @@ pub(super) struct Score<'a, T> {
     pub stride: usize,
     /// How many keys there are.
     pub keys: usize,
+    /// Their values, which are wanted next.
+    pub v: &'a [T],
     /// One row for each query, [`BLOCK`] apart.
     pub scores: &'a mut [T],
 }
@@ -108,7 +110,16 @@ impl<T: Real> Score<'_, T> {
         for part in (0..whole).step_by(LANES) {
             let mut block = [V::splat(T::ZERO); LANES];
             for (key, vector) in block.iter_mut().enumerate() {
-                *vector = V::load(&self.k[(first + key.min(present - 1)) * self.stride + part..]);
+                let key = first + key.min(present - 1);
+                let at = key * self.stride + part;
+                *vector = V::load(&self.k[at..]);
+                if query == 0 {
+                    // The keys themselves where nobody has asked for them, at the beginning.
+                    if key + KEYS_AHEAD < self.keys {
+                        prefetch_second_level(self.k.as_ptr().wrapping_add(at + KEYS_AHEAD * self.stride));
+                    }
+                    prefetch_second_level(self.v.as_ptr().wrapping_add(at));
+                }
             }
             V::transpose(&mut block);
             for (place, keys) in block.into_iter().enumerate() {
@@ -136,9 +147,6 @@ impl<T: Real> Score<'_, T> {
     #[inline(always)]
     fn all<V: Vector<Element = T>>(&mut self, first: usize, present: usize) {
         let queries = self.q.len() / self.head_dim;
-        for key in first..first + present {
-            fetch_ahead(self.k, key, self.stride, self.head_dim);
-        }
         let mut query = 0;
         while query < queries {
             query += match queries - query {
@@ -189,35 +197,48 @@ pub(super) struct Gather<'a, T> {
     pub v: &'a [T],
     pub stride: usize,
     pub keys: usize,
+    /// The keys that are wanted next: the first one's head, and how many there are.
+    pub next: (&'a [T], usize),
 }
 
 impl<T: Real> Gather<'_, T> {
-    /// S vectors of the heads of R queries from `query` on, from `place` on.
+    /// S vectors of the heads of R queries from `query` on, from `place` on; of the last, one that may end before.
     #[inline(always)]
     fn part<V: Vector<Element = T>, const R: usize, const S: usize>(&mut self, query: usize, place: usize) {
         let d = self.head_dim;
-        let len = (S * LANES).min(d - place);
+        let whole = d - place >= S * LANES;
         let mut sums: [[V; S]; R] = array_of(|i| {
-            let from = &self.gathered[(query + i) * d + place..][..len];
-            array_of(|j| load(&from[(j * LANES).min(len)..len.min((j + 1) * LANES)]))
+            let from = &self.gathered[(query + i) * d + place..][..(S * LANES).min(d - place)];
+            array_of(|j| load(&from[j * LANES..]))
         });
         let weights: [&[T]; R] = array_of(|i| &self.weights[(query + i) * BLOCK..][..self.keys]);
         for key in 0..self.keys {
-            let v = &self.v[key * self.stride + place..][..len];
-            if place == 0 {
-                fetch_ahead(self.v, key, self.stride, d);
+            let at = key * self.stride + place;
+            let v: [V; S] = match whole {
+                true => {
+                    let v = &self.v[at..][..S * LANES];
+                    array_of(|j| V::load(&v[j * LANES..]))
+                }
+                false => [load(&self.v[at..][..d - place]); S],
+            };
+            if query == 0 && key < self.next.1 {
+                for line in (0..S * LANES * size_of::<T>()).step_by(64) {
+                    prefetch_second_level(
+                        self.next.0.as_ptr().wrapping_add(at).cast::<u8>().wrapping_add(line),
+                    );
+                }
             }
-            for j in 0..S {
-                let v: V = load(&v[(j * LANES).min(len)..len.min((j + 1) * LANES)]);
-                for (sums, weights) in sums.iter_mut().zip(weights) {
-                    sums[j] = V::splat(weights[key]).mul_add(v, sums[j]);
+            for i in 0..R {
+                let weight = V::splat(weights[i][key]);
+                for j in 0..S {
+                    sums[i][j] = weight.mul_add(v[j], sums[i][j]);
                 }
             }
         }
         for (i, sums) in sums.into_iter().enumerate() {
-            let to = &mut self.gathered[(query + i) * d + place..][..len];
+            let to = &mut self.gathered[(query + i) * d + place..][..(S * LANES).min(d - place)];
             for (j, sum) in sums.into_iter().enumerate() {
-                store(sum, &mut to[(j * LANES).min(len)..len.min((j + 1) * LANES)]);
+                store(sum, &mut to[j * LANES..]);
             }
         }
     }
@@ -244,11 +265,15 @@ impl<T: Real> Kernel<T> for Gather<'_, T> {
         let queries = self.gathered.len() / self.head_dim;
         let mut query = 0;
         while query < queries {
-            query += match queries - query {
-                1 => self.rows::<V, 1, 4>(query),
-                2 => self.rows::<V, 2, 2>(query),
-                3 => self.rows::<V, 3, 2>(query),
-                _ => self.rows::<V, 4, 2>(query),
+            // With registers enough values are read once.
+            query += match (queries - query, const { matches!(V::LEVEL, Level::Avx512) }) {
+                (1, _) => self.rows::<V, 1, 4>(query),
+                (2, true) => self.rows::<V, 2, 4>(query),
+                (2, false) => self.rows::<V, 2, 2>(query),
+                (3, true) => self.rows::<V, 3, 4>(query),
+                (3, false) => self.rows::<V, 3, 2>(query),
+                (_, true) => self.rows::<V, 4, 4>(query),
+                (_, false) => self.rows::<V, 4, 2>(query),
             };
         }
     }
@@ -257,15 +282,6 @@ impl<T: Real> Kernel<T> for Gather<'_, T> {
 /// How many keys ahead are fetched: heads of one key lie apart from those of the next, which a processor does not see
 /// by itself.
 const KEYS_AHEAD: usize = 32;
-
-/// Fetches what some keys later is read of a head.
-#[inline(always)]
-fn fetch_ahead<T>(heads: &[T], key: usize, stride: usize, head_dim: usize) {
-    let ahead = heads.as_ptr().wrapping_add((key + KEYS_AHEAD) * stride);
-    for line in (0..head_dim * size_of::<T>()).step_by(64) {
-        prefetch(ahead.cast::<u8>().wrapping_add(line));
-    }
-}
 
 /// What queries have gathered, divided by the sums of their weights, and the logarithms of the sums.
 pub(super) struct Finish<'a, T> {
