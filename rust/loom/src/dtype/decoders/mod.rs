@@ -67,11 +67,13 @@ pub(crate) struct Fits<V, const N: usize> {
 }
 
 /// Adds decoded weights.
+#[allow(clippy::needless_range_loop, reason = "iterators that are not inlined keep sums out of registers")]
 #[inline(always)]
 fn add<V: Decode, const R: usize, const N: usize>(a: [f32; R], weights: [V; N], sums: &mut [[V; N]; R]) {
-    for (sums, a) in sums.iter_mut().zip(a) {
-        for (sum, weight) in sums.iter_mut().zip(weights) {
-            *sum = V::splat(a).mul_add(weight, *sum);
+    for i in 0..R {
+        let a = V::splat(a[i]);
+        for j in 0..N {
+            sums[i][j] = a.mul_add(weights[j], sums[i][j]);
         }
     }
 }

@@ -29,6 +29,7 @@ impl<C: Codes> Decoder for Whole<C> {
     const BITS: usize = C::BITS;
     const ZEROS: bool = C::ZEROS;
 
+    #[allow(clippy::needless_range_loop, reason = "as in `add`")]
     #[inline(always)]
     unsafe fn step<V: Decode, const R: usize, const N: usize>(
         codes: *const u8,
@@ -40,10 +41,10 @@ impl<C: Codes> Decoder for Whole<C> {
         // SAFETY: the caller's promise.
         unsafe {
             let mut weights = fits.scales;
-            for (j, weight) in weights.iter_mut().enumerate() {
+            for j in 0..N {
                 let number: V = C::numbers(codes.add((first + j) * 2 * C::BITS));
                 let number = if C::ZEROS { number - fits.zeros[j] } else { number };
-                *weight = if C::SCALED { number * *weight } else { number };
+                weights[j] = if C::SCALED { number * weights[j] } else { number };
             }
             add(a, weights, sums);
         }

@@ -97,6 +97,10 @@ impl<B: BlockCoding, const QUADS: bool> Columns<'_, B, QUADS> {
     ///
     /// # Safety
     /// They are there, and the instructions, too.
+    #[allow(
+        clippy::needless_range_loop,
+        reason = "iterators that are not inlined keep sums out of registers"
+    )]
     #[inline(always)]
     unsafe fn sixteen<V: Decode, const R: usize>(&self, end: usize, present: usize, row: usize) -> usize {
         let rows = self.piece.rows;
@@ -116,15 +120,15 @@ impl<B: BlockCoding, const QUADS: bool> Columns<'_, B, QUADS> {
                     next = next.wrapping_add(LANES * B::BYTES);
                 }
                 let scales = B::Scale::sixteen::<V>(&blocks) * V::splat(B::UNIT);
-                for (number, sum) in sums.iter_mut().enumerate() {
+                for number in 0..R {
                     let (scale, codes, total) = rows.block(row + number, block);
                     let dots = dots::<B, V::Words, QUADS>(&blocks, B::Scale::BYTES, codes, total);
-                    *sum = V::from_integers(dots).mul_add(scales * V::splat(scale), *sum);
+                    sums[number] = V::from_integers(dots).mul_add(scales * V::splat(scale), sums[number]);
                 }
                 blocks.advance(B::BYTES);
             }
-            for (number, sum) in sums.into_iter().enumerate() {
-                self.piece.write(sum, row + number, end, present);
+            for number in 0..R {
+                self.piece.write(sums[number], row + number, end, present);
             }
         }
         R

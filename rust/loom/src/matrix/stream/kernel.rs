@@ -1,7 +1,7 @@
 //! The loop over groups of columns and over k.
 
 use crate::dtype::decoders::{Decoder, Fits};
-use crate::simd::{Decode, Isa, Kernel, Level, Real, Vector, array_of, prefetch_second_level};
+use crate::simd::{Decode, Isa, Kernel, Level, Real, Vector, prefetch_second_level};
 use std::marker::PhantomData;
 
 /// Some rows of k of some groups of columns.
@@ -88,6 +88,10 @@ impl Strip {
         }
     }
 
+    #[allow(
+        clippy::needless_range_loop,
+        reason = "iterators that are not inlined keep sums out of registers"
+    )]
     #[inline(always)]
     unsafe fn rows<V: Decode, D: Decoder, const R: usize, const N: usize>(&self) -> usize {
         let bytes = D::VECTORS * 2 * D::BITS;
@@ -100,15 +104,18 @@ impl Strip {
                 let codes = self.codes.add(group * bytes);
                 for first in (0..D::VECTORS).step_by(N) {
                     let place = (group * D::VECTORS + first) * 16;
-                    let fits = Fits {
-                        scales: array_of(|j| V::load_unchecked(self.scales.add(place + j * 16))),
-                        zeros: array_of(|j| match D::ZEROS {
-                            true => V::load_unchecked(self.zeros.add(place + j * 16)),
-                            false => V::splat(0.0),
-                        }),
-                    };
-                    let sums_at = |i: usize, j: usize| self.sums.add(i * self.sums_row + place + j * 16);
-                    let mut sums: [[V; N]; R] = array_of(|i| array_of(|j| V::load_unchecked(sums_at(i, j))));
+                    // No closures around instructions: one that is not inlined makes each of them a call.
+                    let mut fits = Fits { scales: [V::splat(0.0); N], zeros: [V::splat(0.0); N] };
+                    let mut sums = [[V::splat(0.0); N]; R];
+                    for j in 0..N {
+                        fits.scales[j] = V::load_unchecked(self.scales.add(place + j * 16));
+                        if D::ZEROS {
+                            fits.zeros[j] = V::load_unchecked(self.zeros.add(place + j * 16));
+                        }
+                        for i in 0..R {
+                            sums[i][j] = V::load_unchecked(self.sums.add(i * self.sums_row + place + j * 16));
+                        }
+                    }
                     let (mut a, mut codes) = (self.a, codes);
                     for _ in 0..self.depth {
                         if first == 0 && self.ahead > 0 {
@@ -120,19 +127,17 @@ impl Strip {
                                 (fetched, next) = (0, next.wrapping_add(self.stride));
                             }
                         }
-                        D::step(
-                            codes,
-                            first,
-                            &fits,
-                            array_of(|i| *a.wrapping_add(i * self.a_row)),
-                            &mut sums,
-                        );
+                        let mut rows = [0.0; R];
+                        for i in 0..R {
+                            rows[i] = *a.wrapping_add(i * self.a_row);
+                        }
+                        D::step(codes, first, &fits, rows, &mut sums);
                         a = a.wrapping_add(self.a_depth);
                         codes = codes.wrapping_add(self.stride);
                     }
-                    for (i, sums) in sums.into_iter().enumerate() {
-                        for (j, sum) in sums.into_iter().enumerate() {
-                            sum.store_unchecked(sums_at(i, j));
+                    for i in 0..R {
+                        for j in 0..N {
+                            sums[i][j].store_unchecked(self.sums.add(i * self.sums_row + place + j * 16));
                         }
                     }
                 }

@@ -7,6 +7,7 @@
 mod blocks;
 mod decoded;
 mod kernel;
+mod lying;
 mod piece;
 #[cfg(test)]
 mod tests;
@@ -133,6 +134,10 @@ impl<'a> Streamed<'a> {
             match self.decoding {
                 Decoding::Rows => {
                     self.packing.dtype.with_decoder(Rows { of: self, isa, piece, scratch: &mut scratch });
+                }
+                Decoding::Blocks if piece.rows <= lying::ROWS && lying::serves(&self.packing) => {
+                    let (packing, bytes) = (&self.packing, self.bytes);
+                    self.packing.dtype.with_blocks(lying::LyingPiece { isa, packing, bytes, piece });
                 }
                 Decoding::Blocks => {
                     let (packing, bytes, scratch) = (&self.packing, self.bytes, &mut scratch);

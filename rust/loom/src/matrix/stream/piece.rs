@@ -16,6 +16,14 @@ pub struct Piece {
     pub accumulate: bool,
 }
 
+impl Piece {
+    /// Where the result of a row, counted from the piece's first, and a column of the operand belongs.
+    #[inline(always)]
+    pub fn c_at(&self, row: usize, column: usize) -> *mut f32 {
+        self.c.wrapping_add(row * self.c_row + column - self.columns.start)
+    }
+}
+
 /// So many floats of a buffer that only grows.
 pub fn room(buffer: &mut Buffer, floats: usize) -> &mut [f32] {
     if buffer.len_bytes() < floats * size_of::<f32>() {
