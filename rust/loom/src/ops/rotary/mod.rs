@@ -7,7 +7,7 @@ use super::Direction;
 use super::constants::Constants;
 use crate::{Result, extents};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Which elements of a head turn together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -77,11 +77,7 @@ impl Rotary {
         places: usize,
     ) -> Result<Self> {
         let pairs = rates.len();
-        let angles = |place: usize| rates.iter().map(move |rate| place as f64 * rate);
-        let numbers =
-            (0..places).flat_map(|place| angles(place).map(libm::cos).chain(angles(place).map(libm::sin)));
-        let numbers = numbers.map(|number| factor * number);
-        let table = Arc::new(Constants::new("rotations", [places, 2 * pairs], numbers)?);
+        let table = table(rates, factor, places)?;
         Ok(Self {
             direction: Direction::Forward,
             time,
@@ -104,6 +100,36 @@ impl Rotary {
     pub fn of_heads(&self, heads: usize) -> Self {
         Self { heads, ..self.clone() }
     }
+}
+
+/// What a table of rotations is made of.
+#[derive(PartialEq)]
+struct Turns {
+    rates: Vec<u64>,
+    factor: u64,
+    places: usize,
+}
+
+/// Tables that somebody has: all layers of a network turn alike, in each of its programs.
+static TABLES: Mutex<Vec<(Turns, Weak<Constants>)>> = Mutex::new(Vec::new());
+
+/// For each place the cosines of all pairs times a factor, then their sines.
+fn table(rates: &[f64], factor: f64, places: usize) -> Result<Arc<Constants>> {
+    let bits = rates.iter().map(|rate| rate.to_bits()).collect();
+    let turns = Turns { rates: bits, factor: factor.to_bits(), places };
+    // What is in it holds even where somebody has panicked meanwhile.
+    let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    tables.retain(|(_, table)| table.strong_count() > 0);
+    if let Some(table) = tables.iter().find(|(held, _)| *held == turns).and_then(|(_, table)| table.upgrade()) {
+        return Ok(table);
+    }
+    let angles = |place: usize| rates.iter().map(move |rate| place as f64 * rate);
+    let numbers =
+        (0..places).flat_map(|place| angles(place).map(libm::cos).chain(angles(place).map(libm::sin)));
+    let numbers = numbers.map(|number| factor * number);
+    let table = Arc::new(Constants::new("rotations", [places, 2 * rates.len()], numbers)?);
+    tables.push((turns, Arc::downgrade(&table)));
+    Ok(table)
 }
 
 impl fmt::Display for Rotary {
