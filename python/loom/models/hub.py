@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native
-from loom._settings.checks import whole
+from loom._settings.checks import file_path, whole
+from loom._settings.files import text_of
 from loom._typing import NumericTypeName, Precision
 from loom.card import ModelCard
 from loom.convert import as_real_array
@@ -80,7 +81,7 @@ def from_hub(
         ShapeError: A tensor does not have the shape that config.json tells of.
         DTypeError: There is no such numeric type.
     """
-    path = Path(folder)
+    path = file_path("from_hub", folder, "folder")
     if length is not None:
         length = whole("from_hub", "length", length, least=1)
     if image_size is not None:
@@ -210,7 +211,7 @@ def _json(folder: Path, name: str) -> Any:  # noqa: ANN401 - JSON
     if path.stat().st_size > _MOST_TEXT:
         raise SerializationError(f"{path} is too large for a file of settings")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(text_of(path))
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error}") from error
     except (ValueError, RecursionError) as error:

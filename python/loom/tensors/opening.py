@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native
+from loom._settings.checks import file_path
 from loom.errors import FileError, InvalidValueError, SerializationError
 from loom.tensors import numpy_files, torch_files
 from loom.tensors.entry import StoredRows, TensorEntry, TensorFile
@@ -81,7 +82,7 @@ def open_tensors(path: str | os.PathLike[str] | bytes) -> TensorFile:
         return _open_bytes(path)
     if not isinstance(path, (str, os.PathLike)):
         raise InvalidValueError(f"a path or bytes were expected, got {type(path).__name__}")
-    place = Path(path)
+    place = file_path("open_tensors", path)
     try:
         if place.is_dir():
             return _native_file(_native.TensorFile.open(place), str(place))
