@@ -35,6 +35,8 @@ __all__ = ["from_hub", "from_tensors", "streamed"]
 _MOST_TEXT = 64 << 20
 """Bytes of JSON beyond which a file is not a configuration; indexes of large models have a few megabytes."""
 _SHOWN = 8
+# How many parameters are made of an element at most, such as zeros for a bias that files leave out.
+_MOST_MADE, _FEW = 4, 1 << 20
 
 
 def from_hub(
@@ -296,11 +298,20 @@ def _filled(
         odd = {*native.parameter_names(at), *states} ^ set(piece.tensors)
         if odd:
             raise InternalError(f"{family.name}: layer {place} and its tensors do not fit: {sorted(odd)}")
+        wanted = sum(prod(native.parameter_shape(at, name)) for name in piece.tensors if name not in states)
+        there = sum(tensors[name].size for source in piece.tensors.values() for name in source.names)
+        if wanted > _MOST_MADE * there + _FEW:
+            # Before there is memory for what a setting says, which may be anything.
+            raise ShapeError(
+                f"{family.name}: by config.json layer {place} has {wanted} parameters, which the {there} "
+                "elements of its tensors do not fit"
+            )
         weights = native.weights_state(at)["weights"] if lent and piece.tensors else []
         rows = {
             name: part
             for name, source in piece.tensors.items()
-            if name in weights and (part := _lent(source, tensors)) is not None
+            if name in weights
+            and (part := _lent(source, tensors, native.parameter_shape(at, name))) is not None
         }
         if rows:
             native.lend(at, [(name, *part) for name, part in rows.items()])
@@ -323,7 +334,7 @@ def _filled(
 
 
 def _lent(
-    source: Source, tensors: Mapping[str, TensorEntry]
+    source: Source, tensors: Mapping[str, TensorEntry], shape: Sequence[int]
 ) -> tuple[str, list[tuple[Any, str]], NDArray[np.uint64]] | None:
     """Returns a parameter as rows of a file's tensors; None where it is something else."""
     stored = [tensors[name].stored for name in source.names]
@@ -340,6 +351,9 @@ def _lent(
         # Elements are computed with, not rows put in order.
         return None
     if made.dtype != np.dtype("V8") or made.shape[-1:] != (1,):
+        return None
+    # What does not fit is told of by who sets it.
+    if any((*made.shape[:-1], tensors[name].shape[-1]) != tuple(shape) for name in source.names):
         return None
     order = np.ascontiguousarray(made).view(np.uint64).reshape(-1)
     return dtype, [(one.native, one.name) for one in rows], order
