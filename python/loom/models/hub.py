@@ -369,6 +369,8 @@ def _check_tensors(family: Family, composition: Composition, tensors: Mapping[st
     for source in sources:
         for name in source.names:
             shape = tensors[name].shape
+            if 0 in shape:
+                raise ShapeError(f"{family.name}: {name} has shape {shape}, which holds no elements")
             if shape[: len(source.extents)] != source.extents:
                 told = ", ".join(map(str, source.extents))
                 raise ShapeError(f"{family.name}: {name} has shape {shape}, and by config.json ({told}, ...)")

@@ -161,7 +161,8 @@ def load_state_dict(
         raise ConfigError(
             f"a state is arrays by name, as state_dict returns them, got {type(state).__name__}"
         )
-    odd = [name for name in state if not isinstance(name, str)]
+    names: list[object] = list(state)
+    odd = [name for name in names if not isinstance(name, str)]
     if odd:
         raise ConfigError(
             f"a state is arrays by name, as state_dict returns them, and {shown(odd[0])} is no name"

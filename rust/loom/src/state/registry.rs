@@ -1,6 +1,6 @@
 //! Everything of a network that persists from step to step.
 
-use super::mirror::{Fetch, Mirror};
+use super::on_device::{DeviceGradient, Fetch, WaitingGradients};
 use super::place::ParameterRef;
 use super::ring::Ring;
 use super::states::{Carried, State};
@@ -9,10 +9,84 @@ use crate::error::in_context;
 use crate::tensor::Buffer;
 use crate::weights::WeightStore;
 use crate::{Error, Result};
+use std::any::Any;
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::ops::RangeBounds;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What an engine keeps of a network's registry in memory of its own, and may be newer there.
+///
+/// Each side knows how new its content is by the stores' epochs: an older copy is remade before
+/// use, so neither side can read stale weights.
+pub trait Mirror: Any + Debug + Send {
+    /// The host has changed its gradients, or dropped them.
+    fn forget_gradients(&mut self);
+
+    /// The host has changed its moments, or dropped them.
+    fn forget_moments(&mut self);
+
+    /// The host has changed what layers keep.
+    fn forget_states(&mut self);
+
+    /// Whether anything here is newer than what the host has.
+    fn is_ahead(&self) -> bool;
+
+    /// Whether masters here are newer than the host's.
+    fn masters_ahead(&self) -> bool;
+
+    /// Whether gradients here are newer than the host's.
+    fn gradients_ahead(&self) -> bool;
+
+    /// A copy of a store with the master that is here.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the device was lost.
+    fn current(&self, index: usize, store: &WeightStore) -> Result<WeightStore>;
+
+    /// Reads a store's gradient back.
+    ///
+    /// # Errors
+    /// As [`current`](Self::current).
+    fn current_gradient(&self, index: usize, bytes: &mut [u8]) -> Result<()>;
+
+    /// Reads all gradients back at once, where they are newer here.
+    ///
+    /// # Errors
+    /// As [`current`](Self::current).
+    fn fetch_gradients(&mut self, gradients: &mut [Buffer]) -> Result<()>;
+
+    /// Begins to read these stores' gradients back, each of so many elements, one behind the other, as they are once all that was asked of the
+    /// device so far has ended; `None` where the host has the newest.
+    ///
+    /// # Errors
+    /// As [`current`](Self::current).
+    fn begin_fetch(&self, stores: &[(usize, usize)]) -> Result<Option<Box<dyn Fetch>>>;
+
+    /// Room for gradients to wait in on this device, for who adds up several; it goes with who asked for it.
+    fn waiting_gradients(&self) -> Box<dyn WaitingGradients>;
+
+    /// The newest gradients of those of these stores, each of so many elements, that have any here.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] where the host has the newest.
+    fn gradients_of(&self, stores: &[(usize, usize)]) -> Result<Vec<DeviceGradient>>;
+
+    /// Takes note that gradients were changed here.
+    fn note_gradients(&mut self);
+
+    /// Reads back something kept beside the parameters, where this has the newer one.
+    ///
+    /// # Errors
+    /// As [`current`](Self::current).
+    fn current_state(&self, number: usize, elements: usize, bytes: &mut [u8]) -> Result<()>;
+
+    /// Brings everything that is newer here back to the host.
+    ///
+    /// # Errors
+    /// As [`current`](Self::current); the host then has what was last read back.
+    fn synchronize(&mut self, registry: &mut Registry) -> Result<()>;
+}
 
 /// Masters and versions, gradients and optimizer moments: one entry a layer with parameters.
 ///
