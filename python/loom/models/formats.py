@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from loom._settings.files import text_of
 from loom.models.llama2c import is_llama2c
 
 __all__ = ["Format", "format_of", "safetensors_metadata"]
@@ -189,7 +190,7 @@ def _of_text(path: Path, begin: bytes, length: int) -> Format:
 
 def _of_json(path: Path) -> Format:
     try:
-        held: Any = json.loads(path.read_text(encoding="utf-8"))
+        held: Any = json.loads(text_of(path))
     except (ValueError, RecursionError) as error:
         return _foreign(f"text that looks like JSON and is none: {error}")
     if not isinstance(held, dict):

@@ -7,7 +7,7 @@ from os import PathLike
 from typing import Any
 
 from loom import _native, nn
-from loom._settings.checks import flag
+from loom._settings.checks import file_path, flag
 from loom._settings.suggestions import shown
 from loom._typing import Precision
 from loom.errors import ConfigError
@@ -65,4 +65,4 @@ def load(path: str | PathLike[str], verify: bool = True) -> Network:
         FileError: The file cannot be read.
         SerializationError: It is damaged, truncated, foreign, or of a later format.
     """
-    return from_native(_native.Network.load(path, flag("load", "verify", verify)))
+    return from_native(_native.Network.load(file_path("load", path), flag("load", "verify", verify)))

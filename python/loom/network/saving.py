@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from loom._settings.checks import flag
+from loom._settings.checks import file_path, flag
 from loom._settings.encoding import encode
 from loom._settings.endings import check_ending
 from loom._settings.suggestions import shown
@@ -56,8 +56,9 @@ def save(
         raise ConfigError(
             "save: deploy=True leaves the masters behind that an optimizer moves; leave one of both out"
         )
+    place = file_path("save", path)
     with _telling(self, training=training, alone=alone) as native:
-        native.save(path, training, alone)
+        native.save(place, training, alone)
 
 
 def to_bytes(self: TrainableNetwork, optimizer: bool = False) -> bytes:
