@@ -50,7 +50,9 @@ def test_crates_are_published_after_those_they_need() -> None:
     order = re.findall(r"cargo publish --locked -p ([\w-]+)", commands)
     names = {
         found["package"]["name"]: found
-        for found in (manifest(f"rust/{folder}/Cargo.toml") for folder in ("loom", "loom-python", "loom-tests"))
+        for found in (
+            manifest(f"rust/{folder}/Cargo.toml") for folder in ("loom", "loom-python", "loom-tests")
+        )
     }
     assert set(order) == {name for name, found in names.items() if found["package"].get("publish", True)}
     for place, name in enumerate(order):
