@@ -34,6 +34,10 @@ def images() -> Any:
     return net(nn.Conv2D(2, kernel_size=3), shape=(3, 8, 9))
 
 
+def classifier() -> Any:
+    return net(nn.Conv2D(2, kernel_size=3), nn.Flatten(), nn.Dense(3), shape=(3, 8, 9))
+
+
 def result() -> Any:
     return net().fit(X, Y, verbose=False)
 
@@ -43,7 +47,10 @@ GUESSES: dict[str, tuple[Callable[[], object], str]] = {
     "no input_shape": (lambda: anything.Sequential([nn.Dense(3)]), r"input_shape=x\.shape\[1:\]"),
     "Sequential of nothing": (lambda: anything.Sequential(seed=1), r"input_shape=x\.shape\[1:\]"),
     "channels last": (lambda: images().predict(ROWS((5, 8, 9, 3))), r"np\.moveaxis\(x, -1, 1\)"),
-    "channels last to fit": (lambda: images().fit(ROWS((5, 8, 9, 3)), Y[:5]), r"np\.moveaxis\(x, -1, 1\)"),
+    "channels last to fit": (
+        lambda: classifier().fit(ROWS((5, 8, 9, 3)), Y[:5]),
+        r"np\.moveaxis\(x, -1, 1\)",
+    ),
     "an image, channels last": (
         lambda: images().predict(ROWS((8, 9, 3))),
         r"np\.moveaxis\(x, -1, 0\)\[None\]",
