@@ -81,7 +81,7 @@ def test_what_make_installs_has_exact_versions() -> None:
     pins = [re.fullmatch(r'([\w.-]+)==[\w.]+; python_version >= "3\.11"', line) for line in lines]
     pinned = {pin and pin[1].lower().replace("_", "-") for pin in pins}
     assert None not in pinned
-    assert python_dependencies().keys() - pinned == {"torch", "wandb", "mlflow-skinny", "aim"}
+    assert python_dependencies().keys() - pinned == {"torch", "wandb", "mlflow", "aim"}
 
 
 def test_licences_of_crates_are_allowed() -> None:
@@ -127,7 +127,7 @@ def test_what_is_missing_is_asked_for_by_an_extra_that_brings_it() -> None:
     """Every call of `require`: the line for pip that its error gives installs what it wants to import."""
     extras = read("pyproject.toml")["project"]["optional-dependencies"]
     packages = {"sklearn": "scikit-learn", "PIL": "pillow", "prometheus_client": "prometheus-client"}
-    packages |= {"tensorboardX": "tensorboardx", "yaml": "pyyaml", "mlflow": "mlflow-skinny"}
+    packages |= {"tensorboardX": "tensorboardx", "yaml": "pyyaml"}
     asked = set()
     for path in (ROOT / "python/loom").rglob("*.py"):
         for call in re.findall(r"\brequire\(\s*\"([\w.]+)\",\s*extra=\"(\w+)\"", path.read_text()):

@@ -82,6 +82,11 @@ CASES = {
     "relu-before-loss": (relu(16, 3), (X, Y), {}),
     "bounded-logits": ([*relu(16), nn.Dense(3, activation="tanh")], (X, Y), {}),
     "logits-with-nll": ([nn.Dense(3)], (X, Y), {"loss": "nll"}),
+    "channels-last": (
+        [nn.Conv2D(2, kernel_size=3, padding="same"), nn.Flatten(), nn.Dense(3)],
+        (RNG.normal(size=(240, 16, 16, 3)), Y),
+        {},
+    ),
     "one-class-output": ([nn.Dense(1)], (X, 0 * Y), {}),
     "targets-out-of-reach": (relu(16, 1), (TABLE, TARGET), {"loss": "mse"}),
     "unscaled-inputs": ([*relu(16), nn.Dense(3)], (X * 100, Y), {}),
@@ -148,7 +153,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_each_finding_is_found(name: str) -> None:
     layers, data, settings = CASES[name]
-    net = network(*layers)
+    net = loom.Sequential(layers, input_shape=np.shape(data[0])[1:])
     before = net.build().to_bytes(optimizer=True)
     report = loom.doctor(net, data, config(**settings))
     assert name in report.names, report

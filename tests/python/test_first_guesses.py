@@ -69,6 +69,20 @@ GUESSES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "images for a Dense": (lambda: net(shape=64).predict(ROWS((5, 8, 8))), r"x\.reshape\(-1, 64\), if"),
     "one column without its axis": (lambda: net(shape=1).predict(ROWS(5)), r"x\.reshape\(-1, 1\) brings"),
+    "steps before features for Conv1D": (
+        lambda: net(nn.Conv1D(8, kernel_size=3), shape=(24, 1)).build(),
+        "channels come first: if they are the last extent, 1",
+    ),
+    "every step's output for one target": (
+        lambda: net(nn.GRU(8, return_sequences=True), nn.Dense(1), shape=(24, 1)).fit(
+            ROWS((5, 24, 1)), ROWS(5)
+        ),
+        "return_sequences=False of the last recurrent layer",
+    ),
+    "layers of another network": (
+        lambda: anything.Sequential(net().layers[:1], input_shape=4),
+        r"net\.cut\(until=net\.layers\[-2\]\)",
+    ),
     "features before steps": (
         lambda: net(nn.LSTM(2), shape=(20, 6)).predict(ROWS((5, 6, 20))),
         r"np\.swapaxes\(x, 1, 2\)",
