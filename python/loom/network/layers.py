@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from loom import _native, nn
 from loom._settings.checks import flag, real
+from loom._settings.spellings import layer_remark
 from loom._tables import settings_table
 from loom._typing import ArrayLike
 from loom.convert import as_real_array
@@ -394,7 +395,9 @@ class LayerHandle:
 
     def _no_attribute(self, name: str) -> str:
         names = ", ".join(self.parameters) or "none"
-        return f"layer {self.path} ({self.kind}) has no attribute '{name}'; its parameters: {names}"
+        told = layer_remark(name)
+        said = "" if told is None else f"; instead there is {told}"
+        return f"layer {self.path} ({self.kind}) has no attribute '{name}'{said}; its parameters: {names}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles the place: `copy.copy` in the same network, others in a copy of it."""

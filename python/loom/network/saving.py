@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from loom._settings.calls import explained
 from loom._settings.checks import file_path, flag
 from loom._settings.encoding import encode
 from loom._settings.endings import check_ending
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["fingerprint", "read_card", "recall", "save", "to_bytes", "write_card"]
 
 
+@explained(path='where to? net.save("model.loom")')
 def save(
     self: TrainableNetwork, path: str | PathLike[str], optimizer: bool = False, deploy: bool = False
 ) -> None:
