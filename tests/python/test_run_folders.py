@@ -111,7 +111,7 @@ def test_what_is_no_run_folder(tmp_path: Path) -> None:
     for settings in ({"keep": 0}, {"every_steps": 0}, {"on_change": "ask"}, {"every_seconds": -1}):
         with pytest.raises(loom.ConfigError, match="RunFolder"):
             loom.RunFolder(tmp_path, **settings)
-    with pytest.raises(loom.ConfigError, match="must be a path, got 3"):
+    with pytest.raises(loom.ConfigError, match="folder must be a string"):
         go(3)
 
 
