@@ -313,7 +313,7 @@ impl DType {
         let found = TABLE.iter().find(|row| row.name == name).map(|row| row.dtype);
         found.ok_or_else(|| {
             let known = TABLE.iter().map(|row| row.name);
-            match error::unknown_or("numeric type", name, elsewhere::meant(name).map(DType::name), known) {
+            match error::unknown_or("numeric type", name, elsewhere::meant(name), known) {
                 Error::Value(message) => Error::DType(message),
                 other => other,
             }

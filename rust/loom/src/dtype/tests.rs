@@ -26,6 +26,18 @@ fn granularities(dtype: DType) -> Vec<Option<Granularity>> {
     std::iter::once(None).chain(fits).collect()
 }
 
+#[test]
+fn a_name_of_others_is_answered_with_a_type_that_there_is() {
+    let names = "double half torch.float16 jnp.bfloat16 FP32 e4m3 e5m2 fp4 long int short i8 4bit byte q4 mxfp8 \
+                 1bit bitnet";
+    for name in names.split_whitespace() {
+        let meant = elsewhere::meant(name).unwrap_or_else(|| panic!("{name} is not known"));
+        assert_eq!(DType::parse(meant).unwrap().name(), meant);
+        assert!(DType::parse(name).unwrap_err().to_string().contains(&format!("\"{meant}\"")), "{name}");
+    }
+    assert_eq!(elsewhere::meant("float17"), None);
+}
+
 /// Type, number of elements, and words of scales of the group that element `index` belongs to.
 fn group(packing: &Packing, index: usize) -> usize {
     let (row, column) = (index / packing.channels, index % packing.channels);
