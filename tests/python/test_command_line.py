@@ -191,6 +191,14 @@ def test_predict_reads_places_in_a_vocabulary_from_text(
     assert "whole numbers" in said("predict words.loom --input x.csv", capsys, 1)
 
 
+def test_predict_from_the_table_that_was_learned_from(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("all.csv").write_text("a,b,c,d,tree\n1,2,3,4,ash\n")
+    told = said("predict net.loom --input all.csv", capsys, 1)
+    assert "5 columns (a, b, c, d, tree), the network reads 4; leave out the one that it is to tell" in told
+
+
 def test_predict_on_a_gpu(gpu: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said(f"predict net.loom --input x.npy --output y.npy --device {gpu}", capsys)
     np.testing.assert_allclose(np.load("y.npy"), loom.load("net.loom").predict(samples()), atol=1e-5)

@@ -69,10 +69,6 @@ GUESSES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "images for a Dense": (lambda: net(shape=64).predict(ROWS((5, 8, 8))), r"x\.reshape\(-1, 64\), if"),
     "one column without its axis": (lambda: net(shape=1).predict(ROWS(5)), r"x\.reshape\(-1, 1\) brings"),
-    "steps before features for Conv1D": (
-        lambda: net(nn.Conv1D(8, kernel_size=3), shape=(24, 1)).build(),
-        "channels come first: if they are the last extent, 1",
-    ),
     "every step's output for one target": (
         lambda: net(nn.GRU(8, return_sequences=True), nn.Dense(1), shape=(24, 1)).fit(
             ROWS((5, 24, 1)), ROWS(5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -122,6 +123,12 @@ def read_samples(file: str | Path, input_shape: Sequence[int]) -> NDArray[Any]:
         return held["x"] if "x" in held else next(iter(held.values()))
     if ending == ".csv":
         table = read_table(path)
+        wanted = math.prod(input_shape)
+        if len(table.names) == wanted + 1:
+            raise DataError(
+                f"{path} has {wanted + 1} columns ({', '.join(table.names[:10])}), the network reads "
+                f"{wanted}; leave out the one that it is to tell"
+            )
         return shaped(table.numbers(table.names), input_shape)
     return shaped(read_array(path), input_shape)
 

@@ -62,7 +62,8 @@ def _remedy(array: NDArray[Any], output_shape: tuple[int, ...], *, classificatio
     if flat and len(output_shape) == 2:
         return (
             "; the output has a row for every step of a sequence: return_sequences=False of the last "
-            "recurrent layer gives the last step alone, nn.Flatten() before the last nn.Dense puts all in one"
+            "recurrent layer gives the last step alone, nn.Flatten() before the last nn.Dense puts all in "
+            "one; and input_shape is that of one sample, without the batch"
         )
     if flat and len(output_shape) > 1:
         return (

@@ -205,8 +205,8 @@ impl<const N: usize> Window<N> {
                 }
             };
             if output[axis] == 0 {
-                // What looks like (height, width, colours), or (steps, features).
-                let turned = N < 3 && axis + 1 == N && input[axis] <= 4 && channels > 4;
+                // What looks like (height, width, colours).
+                let turned = N > 1 && axis + 1 == N && input[axis] <= 4 && channels > 4;
                 return Err(Error::Shape(format!(
                     "{name}: a window that reaches over {reach} does not fit a {} of {} with this padding; {}",
                     axis_name::<N>(axis),
