@@ -120,7 +120,8 @@ fn table(rates: &[f64], factor: f64, places: usize) -> Result<Arc<Constants>> {
     // What is in it holds even where somebody has panicked meanwhile.
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     tables.retain(|(_, table)| table.strong_count() > 0);
-    if let Some(table) = tables.iter().find(|(held, _)| *held == turns).and_then(|(_, table)| table.upgrade()) {
+    if let Some(table) = tables.iter().find(|(held, _)| *held == turns).and_then(|(_, table)| table.upgrade())
+    {
         return Ok(table);
     }
     let angles = |place: usize| rates.iter().map(move |rate| place as f64 * rate);
