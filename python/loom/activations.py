@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from loom import _native
 from loom._settings.checks import real
 from loom._settings.encoding import Named, NamedFamily
+from loom._settings.spellings import attribute_error
 from loom._typing import ActivationName
 
 __all__ = ["ELU", "ActivationFunction", "ActivationLike", "LeakyReLU", "names", "resolve"]
@@ -86,3 +87,9 @@ def resolve(value: ActivationLike | str | None) -> ActivationName | ActivationFu
 def names() -> list[ActivationName]:
     """Returns every activation's name, sorted."""
     return cast("list[ActivationName]", FAMILY.names())
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise attribute_error(__name__, name, __all__)

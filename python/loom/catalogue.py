@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from loom import _native, nn
+from loom._settings.calls import listing
 from loom._tables import table
 from loom.nn._layer import FAMILY
 
@@ -68,6 +69,7 @@ def dtypes() -> list[NumericType]:
     return [NumericType(*entry) for entry in _native.dtypes()]
 
 
+@listing("loom.nn", lambda: nn.__all__)
 def layers() -> list[LayerKind]:
     """Lists every kind of layer with its settings, and those that users composed.
 

@@ -29,7 +29,7 @@ from loom.network.layers import LayerHandle
 from loom.network.pickling import bare_copy
 from loom.reports.findings import DoctorReport, Finding
 from loom.schedules import OneCycle, Warmup
-from loom.training.automatic import settled_by_target
+from loom.training.automatic import is_open, settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Examples
 from loom.training.labelling import as_known, learn_classes, with_indices
@@ -113,9 +113,10 @@ def doctor(
     source = with_indices(source, classes)
     held_out = None if held_out is None else with_indices(held_out, classes)
     first = source if isinstance(source, ArraySource) else _first(source)
+    chosen = is_open(config)
     config = settled_by_target(engine, config, first.batch.target)
     # As `split` leaves it: the last rows are held out.
-    case = case_of(engine, config, first, held_out)
+    case = case_of(engine, config, first, held_out, chosen=chosen)
     if first is not source:
         case = replace(case, rows=replace(case.rows, complete=False))
     found = [*_unusable(first, held_out), *look(case)]

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loom._settings.checks import real, whole
+from loom._settings.checks import file_path, real, whole
 from loom._settings.spellings import attribute_error
 from loom._typing import LabelArray
 from loom.errors import FileError, SerializationError
@@ -114,7 +114,7 @@ def read_idx(path: str | Path) -> NDArray[Any]:
         FileError: The file is missing or unreadable.
         SerializationError: It is no IDX file, or it is truncated or too long.
     """
-    file = Path(path)
+    file = file_path("read_idx", path)
     try:
         with file.open("rb") as opened:
             packed = opened.read(2) == b"\x1f\x8b"

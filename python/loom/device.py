@@ -7,8 +7,10 @@ GPU ("gpu" or "gpu:0", "gpu:1", ...). No GPU is touched before one of these func
 
 from __future__ import annotations
 
+import os
 import platform
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -170,7 +172,8 @@ def devices() -> DeviceList:
         >>> (found.reason is None) == (len(found) > 1)
         True
     """
-    adapters, reason = _native.adapters()
+    with _quiet():
+        adapters, reason = _native.adapters()
     isa, threads = _native.machine()
     processor = Device(
         name="cpu",
@@ -204,6 +207,29 @@ def driver_hint(found: list[Device]) -> str | None:
 
 
 @contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps Mesa's drivers from writing errors where there is no desktop, which concern nobody.
+
+    They ask for the desktop's choice of a GPU when they are looked for, and where XDG_RUNTIME_DIR is not
+    set, as in containers and over SSH, write "error: XDG_RUNTIME_DIR is invalid or not set". With any folder
+    they find no desktop either, and say nothing.
+    """
+    name = "XDG_RUNTIME_DIR"
+    before = os.environ.get(name)
+    if not sys.platform.startswith("linux") or (before or "").startswith("/"):
+        yield
+        return
+    os.environ[name] = "/"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+
+
+@contextmanager
 def missing_driver_told(device: str) -> Iterator[None]:
     """Adds `driver_hint` to an error about a GPU that is not there.
 
@@ -211,7 +237,8 @@ def missing_driver_told(device: str) -> Iterator[None]:
         device: What is asked for.
     """
     try:
-        yield
+        with _quiet():
+            yield
     except DeviceError as error:
         hint = driver_hint(devices()) if device.startswith("gpu") else None
         if hint is None:

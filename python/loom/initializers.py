@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from loom._settings.checks import real
 from loom._settings.encoding import Named, NamedFamily
+from loom._settings.spellings import attribute_error
 from loom._typing import InitializerName
 from loom.errors import ConfigError
 
@@ -143,3 +144,9 @@ def resolve(value: InitializerLike | str | None) -> str | Initializer | None:
 def names() -> list[str]:
     """Returns every initialiser's name, sorted."""
     return FAMILY.names()
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise attribute_error(__name__, name, __all__)

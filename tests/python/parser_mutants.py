@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import io
 import json
 import os
@@ -130,9 +131,16 @@ def archive(members: Members, rng: Random) -> bytes:
     return bytes(body + directory + end)
 
 
+@functools.cache
 def members_of(data: bytes) -> Members:
     with zipfile.ZipFile(io.BytesIO(data)) as held:
         return {name: held.read(name) for name in held.namelist()}
+
+
+@functools.cache
+def parts_of(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """Header and tensors of a whole file, which stay as they are."""
+    return parts(data)
 
 
 def headed(header: Any, tensors: bytes) -> bytes:
@@ -180,7 +188,7 @@ def _safetensors(folder: Path) -> Parser:
     def change(data: bytes, rng: Random, others: list[bytes]) -> bytes:
         if rng.random() < 0.4:
             return changed(data, rng, others)
-        header, tensors = parts(data)
+        header, tensors = parts_of(data)
         for _ in range(rng.choice([1, 1, 2, 4])):
             header = mutated(header, rng)
         return headed(header, tensors)
@@ -220,11 +228,12 @@ def _npz(folder: Path) -> Parser:
         name = rng.choice(list(members))
         member = members[name]
         if rng.random() < 0.5:
+            nested = "(" * (5000 if rng.random() < 0.01 else 1)
             text = rng.choice(
                 [
                     f"{{'descr': '{rng.choice(TYPES)}', 'fortran_order': False, 'shape': (3, 2), }}",
                     f"{{'descr': '<f4', 'fortran_order': True, 'shape': ({rng.choice(LENGTHS)}, 2), }}",
-                    f"{{'descr': '<f4', 'fortran_order': False, 'shape': {'(' * rng.choice([1, 5000])}, }}",
+                    f"{{'descr': '<f4', 'fortran_order': False, 'shape': {nested}, }}",
                     "{'descr': '<f4'}",
                 ]
             ).encode()
@@ -335,12 +344,11 @@ def _loom(folder: Path) -> Parser:
         kind = rng.random()
         if kind < 0.2:
             return changed(data, rng, others)
-        header, tensors = parts(data)
+        header, tensors = parts_of(data)
         if kind < 0.3:
             return joined(header, changed(tensors, rng, others))
         place = "__metadata__" if kind < 0.8 else rng.choice(list(header))
-        header[place] = mutated(header[place], rng)
-        return joined(header, tensors)
+        return joined({**header, place: mutated(header[place], rng)}, tensors)
 
     return Parser(files, _native.Network.from_bytes, change)
 
@@ -415,7 +423,7 @@ def outcomes(
 
 
 def _outcome(parser: Parser, data: bytes, counted: collections.Counter[str]) -> str | None:
-    before = time.process_time()
+    started = time.perf_counter()
     told = None
     counted["all"] += 1
     try:
@@ -427,8 +435,13 @@ def _outcome(parser: Parser, data: bytes, counted: collections.Counter[str]) -> 
         counted[type(error).__name__] += 1
     except Exception as error:  # noqa: BLE001 - whatever it is, it is no error of loom's
         told = f"{type(error).__name__}: {error}"
-    if told is None and time.process_time() - before > SLOW:
-        told = f"took {time.process_time() - before:.1f} s"
+    if told is None and time.perf_counter() - started > SLOW:
+        # To ask for a processor's time takes longer than most files; others may have had the processor, too.
+        before = time.process_time()
+        with contextlib.suppress(Exception):
+            parser.read(data)
+        took = time.process_time() - before
+        told = f"took {took:.1f} s" if took > SLOW else None
     return told
 
 

@@ -9,9 +9,11 @@ the exit status is then 1.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import math
+import os
 import pickle
 import random
 import signal
@@ -26,6 +28,7 @@ from typing import Any
 import numpy as np
 
 import loom
+from file_mutants import mutant
 from huge_extents import limit_memory
 from loom import nn
 
@@ -198,6 +201,73 @@ def mesh(draw: random.Random, net: Any) -> object:
     return made.tick(draw.choice([0, 1, 2, -1, None, 1.5, "x"]))
 
 
+LOADING: list[Callable[[Any], object]] = [
+    loom.load,
+    loom.open_tensors,
+    loom.inspect,
+    loom.Mesh.load,
+    loom.analysis.Ensemble.load,
+    loom.Receipt.load,
+    loom.text.load,
+    loom.models.from_hub,
+]
+
+
+def anywhere(draw: random.Random) -> Any:
+    """Something that a file may be called, or is."""
+    names = [
+        "net.loom",
+        "a/b",
+        ".",
+        "..",
+        "/",
+        "/dev/full",
+        "/dev/zero",
+        "/dev/null",
+        "x" * 300,
+        "x\0y",
+        "\ud800",
+    ]
+    return draw.choice([odd(draw), draw.choice(names), Path(draw.choice(names))])
+
+
+def odd_key(draw: random.Random) -> Any:
+    """Something that a dictionary can have as a key."""
+    key = odd(draw)
+    return key if isinstance(key, (str, bytes, int, float, type(None))) else "0.0.0.0.weight"
+
+
+def damaged(draw: random.Random, net: Any) -> object:
+    """Loads what was saved and then damaged, or forged with its checksums right."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "net.loom"
+        net.save(path, optimizer=draw.random() < 0.5)
+        data, _ = mutant(path.read_bytes(), draw)
+        path.write_bytes(data)
+        return loom.load(path).predict(rows(net))
+
+
+def forked(net: Any) -> None:
+    """A child predicts and trains as its parent does, which goes on as it was."""
+    child = os.fork()
+    if child == 0:
+        status = 3
+        try:
+            signal.alarm(30)
+            # What somebody has set or learned may be large, as it may in the parent.
+            with contextlib.suppress(loom.NonFiniteError, loom.ShapeError, loom.StateError):
+                net.predict(rows(net))
+                loom.train(net, (rows(net), labels(net)), training(random.Random(0), 0))
+            status = 0
+        except BaseException:  # noqa: BLE001 - whatever it is, the parent tells of it
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    if status != 0:
+        raise AssertionError(f"a forked child has ended by {status}")
+
+
 CALLS: dict[str, Call] = {
     "predict": lambda draw, net: net.predict(maybe(draw, rows(net)), batch_size=maybe(draw, 2)),
     "forward": lambda draw, net: net.forward(maybe(draw, rows(net)), **some(draw, training=True)),
@@ -258,6 +328,16 @@ CALLS: dict[str, Call] = {
         net, loom.TweenConfig(**some(draw, mode="difference", local_steps=2, feedback_steps=2))
     ).fit((rows(net), labels(net)), training(draw, 0)),
     "trainer": lambda draw, net: loom.Trainer(net, training(draw)).step(maybe(draw, rows(net)), labels(net)),
+    "save anywhere": lambda draw, net: draw.choice([net.save, net.save_safetensors])(anywhere(draw)),
+    "load": lambda draw, net: draw.choice(LOADING)(anywhere(draw)),
+    "weights": lambda draw, net: net.load_state_dict(
+        {**net.state_dict(), **({odd_key(draw): odd(draw)} if draw.random() < 0.8 else {})}
+    ),
+    "damaged file": damaged,
+    "run": lambda draw, net: loom.train(
+        net, (rows(net), labels(net)), training(draw, 0), run=maybe(draw, f"run-{draw.random()}")
+    ),
+    "fork": lambda draw, net: forked(net),
 }
 
 
@@ -326,4 +406,7 @@ def main(seed: int, first: int, count: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:4])))
+    # Files of odd names go there.
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+        sys.exit(main(*map(int, sys.argv[1:4])))

@@ -184,3 +184,63 @@ def test_gradients_that_are_not_finite_never_land() -> None:
 def test_images_of_the_wrong_layout_are_refused() -> None:
     with pytest.raises(loom.ShapeError, match=r"\(5, 8, 8, 1\), expected \(batch, 1, 8, 8"):
         cnn().predict(np.zeros((5, 8, 8, 1)))
+
+
+def ensemble() -> loom.analysis.Ensemble:
+    return loom.analysis.Ensemble([mlp(), mlp()])
+
+
+PATHS: dict[str, Callable[[Any], object]] = {
+    "save": lambda path: mlp().save(path),
+    "save_safetensors": lambda path: mlp().save_safetensors(path),
+    "save_adapter": lambda path: mlp().add_adapter("a").save_adapter(path, "a"),
+    "load": loom.load,
+    "inspect": loom.inspect,
+    "open_tensors": loom.open_tensors,
+    "Mesh.save": lambda path: loom.Mesh(mlp()).save(path),
+    "Mesh.load": loom.Mesh.load,
+    "Ensemble.save": lambda path: ensemble().save(path),
+    "Ensemble.load": loom.analysis.Ensemble.load,
+    "Receipt.load": loom.Receipt.load,
+    "TweenState.save": lambda path: loom.TweenState(mlp()).save(path),
+    "load_adapter": lambda path: mlp().load_adapter(path),
+    "from_hub": loom.models.from_hub,
+    "text.load": loom.text.load,
+    "write_safetensors": lambda path: loom.tensors.write_safetensors(path, {"x": np.ones(2)}),
+    "image_folder": loom.data.image_folder,
+    "run": lambda path: loom.train(mlp(), (X, Y), quiet(), run=path),
+    "CSVLogger": loom.CSVLogger,
+    "column_files": lambda path: loom.data.column_files(path, "y"),
+    "read_idx": loom.datasets.read_idx,
+}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_what_no_file_can_be_called_is_refused(name: str) -> None:
+    for path in (3, 1.5, b"x", ["x"], (), {}, object(), "x\0y", "\ud800", "x" * 300):
+        with pytest.raises(loom.LoomError) as raised:
+            PATHS[name](path)
+        refused = (loom.ConfigError, loom.InvalidValueError, loom.SerializationError)
+        # Of files by columns there may be several, or none, and they may not be there.
+        assert isinstance(raised.value, (*refused, loom.DataError, loom.FileError)), raised.value
+
+
+def test_devices_without_an_end_are_not_read() -> None:
+    reading = [loom.load, loom.open_tensors, loom.inspect, loom.Receipt.load, loom.analysis.Ensemble.load]
+    for read in [*reading, loom.Mesh.load, loom.models.from_hub, loom.text.load]:
+        with pytest.raises((loom.FileError, loom.SerializationError, loom.ConfigError)):
+            read("/dev/zero")
+
+
+def test_lines_that_cannot_be_written_are_told() -> None:
+    with pytest.raises(loom.FileError, match="CSVLogger cannot write: No space left"):
+        loom.train(mlp(), (X, Y), quiet(epochs=1), callbacks=[loom.CSVLogger("/dev/full")])
+
+
+def test_names_of_weights_that_are_none_are_refused() -> None:
+    net = mlp()
+    before = weights(net)
+    for key in (3, None, 1.5, b"weight"):
+        with pytest.raises(loom.ConfigError, match="is no name"):
+            net.load_state_dict({**net.state_dict(), key: np.ones(2)})  # type: ignore[dict-item]
+    assert weights(net) == before

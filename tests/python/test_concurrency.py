@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 
 import loom
+from loom import nn
+from loom.engine import engine_of
 from networks import blobs, cnn, mlp, quiet, weights
 from programs import answer_when_interrupted
 from racing_calls import Race
@@ -111,6 +114,68 @@ def test_whatever_eight_threads_call_of_shared_networks_is_done_or_refused() -> 
     assert race.counted["StateError"] > 0
     assert race.counted["done"] > 30
     assert sum(race.counted.values()) == 8 * 15
+
+
+def morphed_by_another_thread(net: loom.Network, dtype: str) -> None:
+    """Does what a call of `morph` comes to that another thread began before this one trained the network."""
+    engine = engine_of(net)
+    # What it notes comes after the change, and maybe after what this thread does next.
+    engine.native.morph(dtype, None, (None, "absmax", "nearest"), None, None)
+
+
+@pytest.mark.parametrize("made", ["float32", "bfloat16"])
+def test_a_step_is_of_the_network_as_others_have_left_it(made: str) -> None:
+    x, y = blobs()
+
+    def run(change: Callable[[loom.Network, str], object]) -> tuple[object, ...]:
+        net = mlp().morph(made)
+        trainer = loom.Trainer(net, quiet())
+        losses = [trainer.step(x, y)]
+        for dtype in ("bfloat16", "int8", "float32", "int8", "bfloat16"):
+            change(net, dtype)
+            losses += [trainer.step(x, y), trainer.step(x, y)]
+            # Packed as it is to be, from the weights as they are now.
+            again = mlp().morph(dtype)
+            again.load_state_dict(net.state_dict())
+            np.testing.assert_array_equal(net.predict(x), again.predict(x))
+        return losses, weights(net), net.predict(x).tobytes()
+
+    assert run(morphed_by_another_thread) == run(lambda net, dtype: net.morph(dtype))
+
+
+def test_a_config_that_was_read_during_a_change_is_not_kept() -> None:
+    net = mlp()
+
+    def change(native: object) -> None:
+        assert net.config.to_config() == mlp().config.to_config()
+        morphed_by_another_thread(net, "bfloat16")
+
+    engine_of(net).change(change)
+    assert net.config.to_config() == mlp().morph("bfloat16").config.to_config()
+
+
+def test_a_training_goes_on_with_the_network_as_others_have_left_it() -> None:
+    def run(change: Callable[[loom.Network, str], object]) -> tuple[object, ...]:
+        net = mlp()
+        types = iter(["bfloat16", "float32", "int8"] * 9)
+        hook = loom.LambdaCallback(on_batch_end=lambda *_: change(net, next(types, "int8")))
+        result = loom.train(net, blobs(), quiet(epochs=2), callbacks=[hook])
+        return result.loss_history, weights(net), net.predict(blobs()[0]).tobytes()
+
+    assert run(morphed_by_another_thread) == run(lambda net, dtype: net.morph(dtype))
+
+
+def test_a_session_goes_on_with_no_other_weights_than_it_began_with() -> None:
+    net = loom.Sequential([nn.GRU(4, return_sequences=True), nn.Dense(3)], input_shape=(8, 4), seed=1)
+    steps = np.random.default_rng(0).normal(size=(2, 1, 4))
+    for before, after in (("float32", "bfloat16"), ("bfloat16", "float32"), ("int8", "bfloat16")):
+        session = net.morph(before).session(8, rows=2)
+        session(steps)
+        net.morph(after)
+        with pytest.raises(loom.StateError, match="has changed since the session began"):
+            session(steps)
+        session.reset()
+        np.testing.assert_array_equal(session(steps), net.session(8, rows=2)(steps))
 
 
 def test_training_works_in_another_thread() -> None:

@@ -81,7 +81,7 @@ def test_what_make_installs_has_exact_versions() -> None:
     pins = [re.fullmatch(r'([\w.-]+)==[\w.]+; python_version >= "3\.11"', line) for line in lines]
     pinned = {pin and pin[1].lower().replace("_", "-") for pin in pins}
     assert None not in pinned
-    assert python_dependencies().keys() - pinned == {"torch", "wandb", "mlflow-skinny", "aim"}
+    assert python_dependencies().keys() - pinned == {"torch", "wandb", "mlflow", "aim"}
 
 
 def test_licences_of_crates_are_allowed() -> None:
@@ -114,3 +114,25 @@ def test_one_build_serves_the_module_and_the_tests() -> None:
         crate: everything[crate] ^ asked for crate, asked in module.items() if everything[crate] != asked
     }
     assert not differing, f"ask for these in rust/loom-python/Cargo.toml, too: {differing}"
+
+
+def test_every_extra_stands_in_the_readme() -> None:
+    table = (ROOT / "README.md").read_text().split("\n| extra | for |\n")[1].split("\n\n")[0]
+    told = {name for row in table.splitlines()[1:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    own = {"dev", "docs", "editors"}
+    assert told == read("pyproject.toml")["project"]["optional-dependencies"].keys() - own
+
+
+def test_what_is_missing_is_asked_for_by_an_extra_that_brings_it() -> None:
+    """Every call of `require`: the line for pip that its error gives installs what it wants to import."""
+    extras = read("pyproject.toml")["project"]["optional-dependencies"]
+    packages = {"sklearn": "scikit-learn", "PIL": "pillow", "prometheus_client": "prometheus-client"}
+    packages |= {"tensorboardX": "tensorboardx", "yaml": "pyyaml"}
+    asked = set()
+    for path in (ROOT / "python/loom").rglob("*.py"):
+        for call in re.findall(r"\brequire\(\s*\"([\w.]+)\",\s*extra=\"(\w+)\"", path.read_text()):
+            asked.add((call[0].split(".")[0], call[1]))
+    assert len(asked) > 15
+    for module, extra in asked:
+        listed = {re.split(r"[^\w.-]", requirement)[0] for requirement in extras[extra]}
+        assert packages.get(module, module) in listed, f"{extra} does not bring {module}"

@@ -72,7 +72,7 @@ def test_the_example_shows_saves_and_draws(tmp_path: Path) -> None:
 
 def test_the_example_runs_on_a_gpu(gpu: str, tmp_path: Path) -> None:
     # Fewer epochs than by default, since the GPU may be software.
-    shown = run(tmp_path, "--device", "gpu", "--epochs", "2")
+    shown = run(tmp_path, "--device", "gpu", "--epochs", "1")
     assert f"training on {gpu}, " in shown
     assert f" s on {gpu}, " in shown
     assert "the same bits" in shown

@@ -56,25 +56,26 @@ def run(blocks: list[str], names: dict[str, Any]) -> dict[str, Any]:
     return names
 
 
-def test_the_readme_s_first_block_runs_and_gives_what_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_readme_s_first_blocks_run_and_give_what_they_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    first = readme_blocks()[0]
-    # One epoch tells as much of all but the accuracy.
+    first, packs, *_ = readme_blocks()
+    # A few epochs tell as much of all but the accuracy.
     assert "epochs=20" in first
-    names = run([first.replace("epochs=20", "epochs=4")], {})
-    net, (x_test, y_test) = names["net"], (names["x_test"], names["y_test"])
+    names = run([first.replace("epochs=20", "epochs=4"), packs], {})
+    net, again, (x_test, y_test) = names["net"], names["again"], (names["x_test"], names["y_test"])
+    assert names["x"].shape == (1437, 1, 8, 8)
     plain = sum(values.nbytes for layer in net.layers for values in layer.parameters.values())
-    assert 0.25 <= net.weight_bytes / plain < 0.27
+    assert 0.25 <= again.weight_bytes / plain < 0.27
     assert net.evaluate((x_test, y_test))["accuracy"] > 0.8
     # With its master a file is no smaller; without it a little more than a quarter.
-    net.morph("float32").save("plain.loom")
     sizes = {path.stem: path.stat().st_size for path in tmp_path.glob("*.loom")}
-    assert sizes["digits"] > sizes["plain"] > 3 * sizes["small"]
+    assert sizes["packed"] > sizes["digits"] > 3 * sizes["small"]
     np.testing.assert_array_equal(
-        loom.load("small.loom").predict(x_test), loom.load("digits.loom").predict(x_test)
+        loom.load("small.loom").predict(x_test), loom.load("packed.loom").predict(x_test)
     )
+    assert "accuracy" in capsys.readouterr().out
 
 
 def test_the_readme_s_other_blocks_run_on_a_gpu(

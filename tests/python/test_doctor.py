@@ -82,6 +82,11 @@ CASES = {
     "relu-before-loss": (relu(16, 3), (X, Y), {}),
     "bounded-logits": ([*relu(16), nn.Dense(3, activation="tanh")], (X, Y), {}),
     "logits-with-nll": ([nn.Dense(3)], (X, Y), {"loss": "nll"}),
+    "channels-last": (
+        [nn.Conv2D(2, kernel_size=3, padding="same"), nn.Flatten(), nn.Dense(3)],
+        (RNG.normal(size=(240, 16, 16, 3)), Y),
+        {},
+    ),
     "one-class-output": ([nn.Dense(1)], (X, 0 * Y), {}),
     "targets-out-of-reach": (relu(16, 1), (TABLE, TARGET), {"loss": "mse"}),
     "unscaled-inputs": ([*relu(16), nn.Dense(3)], (X * 100, Y), {}),
@@ -148,7 +153,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_each_finding_is_found(name: str) -> None:
     layers, data, settings = CASES[name]
-    net = network(*layers)
+    net = loom.Sequential(layers, input_shape=np.shape(data[0])[1:])
     before = net.build().to_bytes(optimizer=True)
     report = loom.doctor(net, data, config(**settings))
     assert name in report.names, report
@@ -500,3 +505,31 @@ def test_from_a_training_that_fails_to_one_that_learns() -> None:
         warnings.simplefilter("error")
         result = loom.train(net, (x, y), settings)
     assert result.final_loss < 0.05
+
+
+@pytest.mark.parametrize(
+    "targets", [Y % 2, (Y % 2)[:, None], Y % 2 == 1, (Y % 2).astype(np.float32), (Y % 2).tolist()]
+)
+def test_labels_of_two_classes_that_chose_no_loss_of_classes(targets: object) -> None:
+    """Users of Keras mean the cross-entropy of one sigmoid there."""
+
+    def trained(**settings: object) -> list[str]:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            network(nn.Dense(1)).fit(X, targets, verbose=False, **settings)  # type: ignore[call-overload]
+        return [str(each.message) for each in told]
+
+    (said,) = trained()
+    assert said.startswith("class-labels-with-mse")
+    assert 'Train with loss="binary_cross_entropy"' in said
+    report = loom.doctor(network(nn.Dense(1)), (X, targets), loom.TrainingConfig(verbose=False))  # type: ignore[arg-type]
+    assert report["class-labels-with-mse"].severity == "warning"
+    assert trained(loss="mse") == trained(ignore_findings="class-labels-with-mse") == []
+    if np.shape(targets) == (240, 1) or np.asarray(targets).dtype.kind != "b":
+        assert trained(loss="binary_cross_entropy") == []
+
+
+@pytest.mark.parametrize("targets", [Y, X[:, 0], Y % 2 * 0.5, np.zeros(240)])
+def test_numbers_that_are_no_labels_of_two_classes(targets: np.ndarray) -> None:
+    report = loom.doctor(network(nn.Dense(1)), (X, targets), loom.TrainingConfig(verbose=False))
+    assert not [each for each in report.findings if "0 and 1 alone" in each.seen]

@@ -89,6 +89,8 @@ class Loader:
         return 4
 
 
+# What is warned of stands in test_doctor.py.
+@pytest.mark.filterwarnings("ignore:class-labels-with-mse:loom.DoctorWarning")
 @pytest.mark.parametrize(
     ("units", "y", "loss"),
     [

@@ -129,6 +129,21 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any], dict[str, Any]], Any], type[E
         "BertForPreTraining",
     ),
     ("resnet", lambda c, t: c.update(hidden_act="gelu"), loom.ConfigError, "hidden_act.*supported: 'relu'"),
+    (
+        "llama",
+        lambda c, t: t.update({"model.layers.0.self_attn.q_proj.weight": np.zeros((32, 0), np.float32)}),
+        loom.ShapeError,
+        r"q_proj.weight has shape \(32, 0\)",
+    ),
+    # No memory is asked for before the tensors are looked at.
+    (
+        "bert",
+        lambda c, t: c.update(max_position_embeddings=2**31 - 2),
+        loom.ShapeError,
+        "do not fit",
+    ),
+    ("gemma2", lambda c, t: c.update(query_pre_attn_scalar=0.0), loom.ConfigError, "query_pre_attn_scalar"),
+    ("gemma2", lambda c, t: c.update(query_pre_attn_scalar=-4.0), loom.ConfigError, "query_pre_attn_scalar"),
 ]
 
 

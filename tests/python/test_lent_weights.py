@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -258,3 +259,34 @@ def test_a_norm_is_set_beside_lent_weights(tmp_path: Path) -> None:
         one[0, 0, 0, 1].weights.master["layers.0.weight"] = np.full(32, 0.5, np.float32)
     assert lent(net) == 6
     np.testing.assert_array_equal(net.predict(WORDS), floats.predict(WORDS))
+
+
+@pytest.mark.parametrize("shape", [(16, 64), (8, 32), (64, 32), (32, 64)])
+def test_rows_of_another_shape_are_refused_where_they_lie(shape: tuple[int, int], tmp_path: Path) -> None:
+    loom.save_gguf(llama(blocks=1), tmp_path / "net.gguf", "q4_0")
+    with loom.open_tensors(tmp_path / "net.gguf") as file:
+        tensors = dict(file)
+        assert tensors["blk.0.attn_v.weight"].shape == (32, 32)
+        tensors["blk.0.attn_v.weight"] = loom.tensors.TensorEntry(
+            "blk.0.attn_v.weight",
+            shape,
+            "float32",
+            4 * shape[0] * shape[1],
+            lambda: np.ones(shape, np.float32),
+        )
+        types = {name: entry.dtype for name, entry in file.items() if entry.dtype in ("q4_0", "float16")}
+        types["blk.0.attn_v.weight"] = "q4_0"
+        loom.tensors.write_gguf(tmp_path / "other.gguf", tensors, file.metadata, types)
+    with pytest.raises(loom.LoomError, match=r"layers.0.self_attn.v_proj.weight.*\(32, ") as raised:
+        loom.load(tmp_path / "other.gguf")
+    assert isinstance(raised.value, loom.ShapeError)
+
+
+def test_extents_that_no_array_has_are_told(tmp_path: Path) -> None:
+    header = {"x": {"dtype": "U8", "shape": [0, 2**63], "data_offsets": [0, 0]}}
+    text = json.dumps(header).encode()
+    with (
+        loom.open_tensors(struct.pack("<Q", len(text)) + text) as file,
+        pytest.raises(loom.SerializationError, match="which no array has"),
+    ):
+        file["x"].numpy()

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -214,6 +215,71 @@ def test_tensorboard_reads_what_is_written(tmp_path: Path) -> None:
     loom.train(net, (X, Y), config(epochs=3, learning_rate=0.25), resume=True, callbacks=[more])
     assert [step for step, _ in events()["epoch/loss"]] == [1, 2, 3]
     assert [step for step, _ in events()["batch/loss"]] == [2, 4, 6, 8]
+
+
+def graph_of(
+    net: loom.Network, data: Any, folder: Path, **settings: Any
+) -> dict[str, tuple[str, list[str], list[int]]]:
+    """Trains with TensorBoard; of every node of the graph that it finds: kind, sources, extents."""
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.graph_pb2 import GraphDef
+
+    loom.train(
+        net,
+        data,
+        config(epochs=1, device="cpu", **settings),
+        callbacks=[loom.TensorBoard(folder)],
+    )
+    found = {}
+    (file,) = folder.glob("events*")
+    data, place = file.read_bytes(), 0
+    while place < len(data):
+        length = int.from_bytes(data[place : place + 8], "little")
+        event = Event.FromString(data[place + 12 : place + 12 + length])
+        place += 16 + length
+        if event.graph_def:
+            for node in GraphDef.FromString(event.graph_def).node:
+                (told,) = node.attr["_output_shapes"].list.shape
+                found[node.name] = (node.op, list(node.input), [extent.size for extent in told.dim])
+    return found
+
+
+def test_tensorboard_draws_the_network(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    branches = [nn.Dense(4), [nn.Dense(5), nn.Dense(6)]]
+    net = loom.Network(4, grid=(1, 1, 3), seed=1)
+    net[0, 0, 0].add(nn.Residual([nn.Dense(4)]), nn.Parallel(branches, combine="concat"))
+    net[0, 0, 2].add(nn.Dense(3))
+    net.link((0, 0, 0), (0, 0, 2), combine="concat")
+    found = graph_of(net, (RNG.normal(size=(6, 4)), np.arange(6) % 3), tmp_path / "grid")
+    skip, both = "0_0_0/0_residual", "0_0_0/1_parallel"
+    assert found["input"] == ("input", [], [-1, 4])
+    assert found[f"{skip}/layers/0_dense"] == ("dense", ["input"], [-1, 4])
+    assert found[f"{skip}/add"] == ("residual", ["input", f"{skip}/layers/0_dense"], [-1, 4])
+    assert found[f"{both}/branches_0/0_dense"] == ("dense", [f"{skip}/add"], [-1, 4])
+    assert found[f"{both}/branches_1/1_dense"] == ("dense", [f"{both}/branches_1/0_dense"], [-1, 6])
+    ends = [f"{both}/branches_0/0_dense", f"{both}/branches_1/1_dense"]
+    assert found[f"{both}/concat"] == ("parallel", ends, [-1, 10])
+    assert found["0_0_2/0_dense"] == ("dense", [f"{both}/concat"], [-1, 3])
+    assert found["output"] == ("output", ["0_0_2/0_dense"], [-1, 3])
+    assert all(source in found for _, sources, _ in found.values() for source in sources)
+
+
+def test_tensorboard_draws_inputs_and_outputs_by_name(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    net = loom.Network(inputs={"size": 2, "weight": 3, "color": loom.Categories(5)}, grid=(1, 3), seed=1)
+    net.enter("weight", (0, 0))[0, 0].add(nn.Dense(4))
+    net.enter("color", (0, 1))[0, 1].add(nn.Embedding(5, 4), nn.Flatten())
+    net.link((0, 0), (0, 2), combine="concat")[0, 2].add(nn.Dense(3))
+    net.output("kind", (0, 2)).output("color", (0, 0))
+    x = {"size": RNG.normal(size=(6, 2)), "weight": RNG.normal(size=(6, 3)), "color": np.arange(6) % 5}
+    y = {"kind": np.arange(6) % 3, "color": RNG.normal(size=(6, 4))}
+    found = graph_of(net, (x, y), tmp_path, loss={"kind": "cross_entropy", "color": "mse"})
+    assert found["0_0_0/0_dense"] == ("dense", ["size", "weight"], [-1, 4])
+    assert found["0_0_1/0_embedding"][1] == ["color"]
+    assert found["0_0_2/0_dense"] == ("dense", ["0_0_1/1_flatten", "0_0_0/0_dense"], [-1, 3])
+    assert found["output/kind"] == ("output", ["0_0_2/0_dense"], [-1, 3])
+    assert found["output/color"] == ("output", ["0_0_0/0_dense"], [-1, 4])
 
 
 def test_tensorboard_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

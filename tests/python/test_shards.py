@@ -81,6 +81,35 @@ def test_stateful_layers_on_gpus(gpu: str) -> None:
     np.testing.assert_allclose(found[2], processor[2], rtol=2e-3)
 
 
+def test_what_shards_wait_in_on_a_gpu_goes_with_the_training(gpu: str) -> None:
+    def held(shards: int) -> tuple[int, int]:
+        net = loom.Sequential([nn.Flatten(), nn.Dense(400), nn.Dense(400), nn.Dense(3)], (3, 4), seed=1)
+        during: list[int] = []
+        config = loom.TrainingConfig(**CONFIG, shards=shards, device=gpu)
+        note = loom.LambdaCallback(on_batch_end=lambda *_: during.append(loom.frame_statistics(gpu).memory))
+        before = loom.frame_statistics(gpu).memory
+        loom.train(net, (X, Y), config, callbacks=[note])
+        return max(during) - before, loom.frame_statistics(gpu).memory - before
+
+    # Of two shards one gradient waits, of eight up to three do, each as large as the weights.
+    gradient = 4 * 400 * 400
+    (during_two, after_two), (during_eight, after_eight) = held(2), held(8)
+    assert during_eight > during_two + 1.8 * gradient
+    assert after_two < during_two - 0.8 * gradient
+    assert after_eight < during_eight - 2.8 * gradient
+
+
+def test_shards_of_a_row_and_batch_norm_say_what_to_do() -> None:
+    make = lambda: loom.Sequential([nn.Dense(5), nn.BatchNorm(), nn.Dense(3)], 12, seed=1)  # noqa: E731
+    rows = X.reshape(64, 12)
+    config = loom.TrainingConfig(**{**CONFIG, "batch_size": 6}, shards=4)
+    with pytest.raises(loom.InvalidValueError, match="shard 0 of 4 has a single row") as raised:
+        loom.train(make(), (rows, Y), config)
+    assert "synchronized=True" in str(raised.value)
+    whole = loom.Sequential([nn.Dense(5), nn.BatchNorm(synchronized=True), nn.Dense(3)], 12, seed=1)
+    assert np.isfinite(loom.train(whole, (rows, Y), config).final_loss)
+
+
 @pytest.mark.parametrize("precision", ["float32", "mixed", "float64"])
 @pytest.mark.parametrize("optimizer", ["adamw", "muon", "lamb"])
 def test_gradients_that_ranks_hold_in_parts_change_no_bit(precision: str, optimizer: str) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from os import PathLike, fspath, lstat
+from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, cast
 
 from loom._settings.suggestions import shown, unknown
@@ -86,6 +89,25 @@ def real(
         wanted = "a finite number" + (" " + " and ".join(bounds) if bounds else "")
         raise ConfigError(f"{where}: {name} must be {wanted}, got {shown(value)}")
     return number
+
+
+def file_path(where: str, value: object, name: str = "path") -> Path:
+    """Returns `value` as a path, if it is one or a string that can be one."""
+    if not isinstance(value, (str, PathLike)) or not isinstance(fspath(value), str):
+        raise ConfigError(f"{where}: {name} must be a string or a pathlib.Path, got {shown(value)}")
+    try:
+        lstat(value)
+    except OSError as error:
+        # Whoever opens it says what else there is to say, such as that it is not there.
+        possible = error.errno != errno.ENAMETOOLONG
+    except ValueError:
+        # It has a null character, or one that is none in the system's encoding.
+        possible = False
+    else:
+        possible = True
+    if not possible:
+        raise ConfigError(f"{where}: {name} must be what a file can be called, got {shown(value)}")
+    return Path(value)
 
 
 def flag(where: str, name: str, value: object) -> bool:

@@ -5,6 +5,10 @@ from __future__ import annotations
 __all__ = ["PLACES"]
 
 _LABELS = "labels go in as they are: whole numbers, texts or booleans, (rows,); net.fit(x, y)"
+_GPUS = 'loom.devices() lists what there is; net.to("gpu"), or device="gpu" of training'
+_BY_HAND = (
+    "net.forward(x), a loss of loom.losses, net.backward(gradient), net.apply_gradients(): a loop by hand"
+)
 _SPLIT = "loom.data.split((x, y), 0.2, stratify=True)"
 _LOADER = "net.fit(x, y, batch_size=32); or PyTorch's own loader, or any iterable of (x, y)"
 _DOWNLOADS = "loom downloads nothing: read the arrays with what you have, and give them to net.fit(x, y)"
@@ -22,7 +26,33 @@ PLACES = {
         "softmax": _PROBABILITIES,
         "sigmoid": _PROBABILITIES,
         "argmax": "net.predict_classes(x)",
-        "utils": _LABELS,
+        "utils": f"of to_categorical: {_LABELS}; of plot_model: loom.plot.network(net)",
+        "ops": 'NumPy, which loom takes and returns; in a network nn.Expr("x * x"), a formula',
+        "backend": 'NumPy, which loom takes and returns; in a network nn.Expr("x * x"), a formula',
+        "applications": "loom.load(folder), of the Hugging Face Hub, and loom.from_torch(module, example)",
+        "preprocessing": "loom.data: image_folder, windows, Padded, columns",
+        "regularizers": "regularizers= of training, and optimizer=loom.AdamW(weight_decay=0.01)",
+        "from_keras": 'loom.load("model.keras")',
+        "from_onnx": 'loom.load("model.onnx")',
+        "from_pretrained": "loom.load(folder), and of language models loom.text.load(folder)",
+        "gpu": _GPUS,
+        "list_devices": _GPUS,
+        "set_device": _GPUS,
+        "is_gpu_available": _GPUS,
+        "is_available": _GPUS,
+        "GradientTape": _BY_HAND,
+        "grad": _BY_HAND,
+        "autograd": _BY_HAND,
+        "value_and_grad": _BY_HAND,
+        "function": "nothing to compile: a network is compiled when it is first used",
+        "jit": "nothing to compile: a network is compiled when it is first used",
+        "Variable": "a NumPy array, which is what loom takes and returns",
+        "constant": "a NumPy array, which is what loom takes and returns",
+        "array": "a NumPy array, which is what loom takes and returns",
+        "accuracy": 'metrics=["accuracy"] of training and net.evaluate',
+        "accuracy_score": 'metrics=["accuracy"] of training and net.evaluate',
+        "plot_model": "loom.plot.network(net)",
+        "EarlyStop": "loom.EarlyStopping(patience=3)",
         "to_categorical": _LABELS,
         "one_hot": _LABELS,
         "train_test_split": _SPLIT,
@@ -87,6 +117,23 @@ PLACES = {
         "timeseries_dataset_from_array": "loom.data.windows(series, length, horizon)",
         "pad_sequences": "a list of arrays as they are, or loom.data.Padded; docs/guides/any-length.md",
         "read_csv": 'loom.data.columns(pandas.read_csv(path), target="...")',
+    },
+    "loom.activations": {
+        "softmax": 'the layer nn.Softmax(); a loss of logits, such as "cross_entropy", needs none',
+        "get": "loom.activations.resolve(name)",
+    },
+    "loom.optimizers": {
+        "schedules": "loom.schedules, and schedule= of training",
+        "lr_scheduler": "loom.schedules, and schedule= of training",
+        "Optimizer": "the classes of loom.optimizers; the rule is one of theirs",
+    },
+    "loom.analysis": {
+        "confusion_matrix": "loom.analysis.classification(net, (x, y)), and loom.plot.confusion_matrix of it",
+    },
+    "loom.text": {
+        "pipeline": "loom.text.load(folder).generate(text)",
+        "AutoTokenizer": "loom.text.load(folder), which has its tokenizer",
+        "Tokenizer": "loom.text.load(folder), which has its tokenizer",
     },
     "loom.datasets": {
         "load_digits": "loom.datasets.digits()",

@@ -6,7 +6,16 @@ from collections.abc import Iterable
 
 from loom._settings.elsewhere import PLACES
 
-__all__ = ["attribute_error", "is_elsewhere", "method_error", "remark", "spelling"]
+__all__ = [
+    "argument_remark",
+    "attribute_error",
+    "is_elsewhere",
+    "layer_remark",
+    "method_error",
+    "remark",
+    "result_remark",
+    "spelling",
+]
 
 _LEARNING_RATE = (
     "the learning rate is no setting of an optimizer, since schedules change it: "
@@ -148,6 +157,29 @@ _NAMES = {
     "fscore": "f1",
     "meaniou": "iou",
     "mean_iou": "iou",
+    "categoricalaccuracy": "Accuracy accuracy",
+    "sparsecategoricalaccuracy": "Accuracy accuracy",
+    "binaryaccuracy": "Accuracy accuracy",
+    "accuracy_score": "Accuracy accuracy",
+    "topkcategoricalaccuracy": "TopKAccuracy top_k_accuracy",
+    "f1_score": "F1 f1",
+    "roc_auc_score": "AUC auc",
+    "plot_model": "network",
+    "history": "training_curves",
+    "plot_history": "training_curves",
+    "cm": "confusion_matrix",
+    "heatmap": "confusion_matrix",
+    "classification_report": "classification",
+    "confusionmatrix": "classification",
+    "constant_": "Constant",
+    "randomnormal": "Normal",
+    "randomuniform": "Uniform",
+    "truncated_normal": "TruncatedNormal",
+    "mlpclassifier": "LoomClassifier",
+    "kerasclassifier": "LoomClassifier",
+    "mlpregressor": "LoomRegressor",
+    "kerasregressor": "LoomRegressor",
+    "input_length": "length",
     "binaryiou": "iou",
     "jaccard": "iou",
     "roc_auc": "auc",
@@ -410,6 +442,61 @@ _METHODS = {
 }
 """What a network's methods elsewhere are here."""
 
+_ARGUMENTS = {
+    "verbose": "leave it out: only training tells of itself, by its own verbose=",
+    "steps": "leave it out",
+    "workers": "leave it out",
+    "callbacks": "leave it out: callbacks go to training",
+    "return_dict": "leave it out: measures come by name",
+    "sample_weight": "weights go in with the data, (x, y, weight)",
+    "line_length": "leave it out",
+    "show_trainable": "leave it out: the table tells what is frozen",
+    "expand_nested": "depth= says how deep into layers that hold others",
+    "save_format": "leave it out: files have loom's own format",
+    "overwrite": "leave it out: a file that is there is written over, whole or not at all",
+    "include_optimizer": "optimizer=True keeps the training state, too",
+    "name": "leave it out: networks have no names; net.card = loom.ModelCard(name=...)",
+    "filepath": "the path comes first",
+}
+"""What is said of arguments of methods that have no counterpart."""
+
+_OF_LAYERS = {
+    "get_weights": "layer.parameters, by name",
+    "set_weights": 'layer.parameters["weight"] = array, or layer.weight = array',
+    "kernel": "layer.weight, (units, inputs); of a convolution (filters, channels, ...)",
+    "gamma": "layer.gain",
+    "beta": "layer.bias",
+    "embeddings": "layer.weight",
+    "output": "layer.activation after net.forward(x), or net.activations(x)",
+    "input": "net.cut(until=layer), a network that ends there",
+    "name": "layer.path, where it stands",
+    "trainable_weights": "layer.parameters, and layer.trainable",
+    "variables": "layer.parameters",
+    "get_config": "layer.config",
+    "count_params": "net.summary()",
+    "grad": "layer.gradients, by name",
+    "requires_grad": "layer.trainable",
+    "register_forward_hook": "net.observe(...), or net.activations(x)",
+    "shape": "layer.input_shape, layer.output_shape",
+}
+"""What stands for attributes of layers elsewhere."""
+
+_OF_RESULTS = {
+    "epoch": "range(len(result.loss_history)), the epochs that were completed",
+    "epochs": "len(result.loss_history), how many were completed",
+    "loss": "result.final_loss; of every epoch result.loss_history",
+    "losses": "result.loss_history, one number an epoch",
+    "losses_": "result.loss_history, one number an epoch",
+    "train_loss": "result.loss_history, one number an epoch",
+    "params": "the config that training was given",
+    "model": "the network that was trained: result only tells of it",
+    "best_epoch": "numpy.argmin(result.loss_history), from 0",
+    "keys": "result.history.keys()",
+    "items": "result.history.items()",
+    "to_dict": "result.history",
+}
+"""What stands for attributes of what training gives back elsewhere."""
+
 _MODULES = {
     "optim": "loom.optimizers",
     "optimizer": "loom.optimizers",
@@ -459,6 +546,20 @@ _FUNCTIONS = {
     "selu": "selu",
 }
 
+_INITIALIZERS = {
+    "glorotnormal": "xavier_normal",
+    "glorotuniform": "xavier_uniform",
+    "xaviernormal": "xavier_normal",
+    "xavieruniform": "xavier_uniform",
+    "henormal": "he_normal",
+    "heuniform": "he_uniform",
+    "kaimingnormal": "he_normal",
+    "kaiminguniform": "he_uniform",
+    "lecunnormal": "lecun_normal",
+    "zeros": "zeros",
+    "ones": "ones",
+}
+"""In lower case and without dashes below."""
 
 _LOSSES = frozenset(
     {
@@ -497,6 +598,25 @@ def remark(what: str, given: str) -> str | None:
     return _VALUES.get((what.rsplit(" ", 1)[-1], given.lower()))
 
 
+def argument_remark(name: str) -> str | None:
+    """Returns what is said of an argument of a network's methods elsewhere that loom's do not have."""
+    return _ARGUMENTS.get(name)
+
+
+def layer_remark(name: str) -> str | None:
+    """Returns what stands for an attribute of layers elsewhere."""
+    return _OF_LAYERS.get(name)
+
+
+def result_remark(name: str) -> str | None:
+    """Returns what stands for an attribute of what training gives back elsewhere."""
+    if name in _OF_RESULTS:
+        return _OF_RESULTS[name]
+    if name.startswith("val_") or name in ("acc", "accuracy", "mae", "mse"):
+        return f'result.history["{name}"], one number an epoch'
+    return None
+
+
 def attribute_error(module: str, name: str, known: Iterable[str]) -> AttributeError:
     """Returns the error for what a module of loom does not have; it says what loom has instead.
 
@@ -508,6 +628,7 @@ def attribute_error(module: str, name: str, known: Iterable[str]) -> AttributeEr
     said = f"module '{module}' has no attribute '{name}'"
     if name.startswith("_"):
         return AttributeError(said)
+    known = list(known)
     if (told := PLACES.get(module, {}).get(name)) is not None:
         return AttributeError(f"{said}; instead there is {told}")
     ours = spelling(name, known)
@@ -521,7 +642,12 @@ def attribute_error(module: str, name: str, known: Iterable[str]) -> AttributeEr
         )
     if (loss := spelling(name, _LOSSES)) is not None:
         return AttributeError(f'{said}; losses are settings of training: loss="{loss}"')
-    return AttributeError(said)
+    if (drawn := _INITIALIZERS.get(name.lower().replace("_", "").rstrip("_"))) is not None:
+        return AttributeError(f'{said}; of a layer it is weight_initializer="{drawn}"')
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1, cutoff=0.8)
+    return AttributeError(f"{said}; did you mean {module}.{near[0]}?" if near else said)
 
 
 _SET = frozenset(

@@ -6,6 +6,9 @@ Each tool is usable alone. What they return are reports: frozen, with `to_dict`,
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from loom._settings.spellings import attribute_error
 from loom.analysis.attribution import saliency
 from loom.analysis.ensemble import Ensemble
 from loom.analysis.evaluation import classification, deviation, regression
@@ -104,3 +107,9 @@ __all__ = [
     "similarity",
     "unit_activations",
 ]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise attribute_error(__name__, name, __all__)

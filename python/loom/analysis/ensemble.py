@@ -8,7 +8,6 @@ import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -16,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native, losses, nn
-from loom._settings.checks import choice, real, whole
+from loom._settings.checks import choice, file_path, real, whole
+from loom._settings.files import content_of
 from loom._typing import ArrayLike, Precision, RealArray
 from loom.callbacks._monitoring import improves, monitored
 from loom.data import ArraySource, Data, TrainingBatch, as_source
@@ -319,7 +319,7 @@ class Ensemble:
             "weights": self._weights.tolist(),
             "threshold": self._threshold,
         }
-        target = Path(path)
+        target = file_path("Ensemble.save", path)
         part = target.with_name(f".{target.name}.{os.getpid()}.{get_ident()}.part")
         try:
             with part.open("wb") as file:
@@ -352,7 +352,7 @@ class Ensemble:
             SerializationError: It is damaged, truncated, foreign, or of a later format.
         """
         try:
-            content = Path(path).read_bytes()
+            content = content_of(file_path("Ensemble.load", path))
         except OSError as error:
             raise FileError(error.errno, f"cannot be read: {error.strerror}", str(path)) from error
         try:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from loom._settings.checks import flag
+from loom._settings.checks import file_path, flag
 from loom.callbacks._pace import Pace
 from loom.callbacks.base import Callback, Logs
 from loom.errors import FileError
@@ -28,7 +29,7 @@ class CSVLogger(Callback):
     """
 
     def __init__(self, filename: str | Path, *, append: bool = False, pace: bool = False) -> None:
-        self.path = Path(filename)
+        self.path = file_path("CSVLogger", filename, "filename")
         self.append = flag("CSVLogger", "append", append)
         self.pace = flag("CSVLogger", "pace", pace)
         self._pace = Pace()
@@ -53,10 +54,15 @@ class CSVLogger(Callback):
         self._names = []
         if not self._resumed:
             self._lines = None
-        try:
+        with self._writing():
             if (self.append or self._resumed) and self.path.exists():
                 self._continue()
             self._file = self.path.open("a" if self._names else "w", encoding="utf-8", newline="")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise FileError(
                 error.errno, f"CSVLogger cannot write: {error.strerror}", str(self.path)
@@ -84,17 +90,19 @@ class CSVLogger(Callback):
         if self._file is None:
             return
         values = {**dict(logs or {}), **(self._pace.figures(self.params) if self.pace else {})}
-        rows = csv.writer(self._file, lineterminator="\n")
-        if not self._names:
-            self._names = list(values)
-            rows.writerow(["epoch", *self._names])
-        cells = [repr(float(values[name])) if name in values else "" for name in self._names]
-        rows.writerow([str(epoch), *cells])
-        self._file.flush()
+        with self._writing():
+            rows = csv.writer(self._file, lineterminator="\n")
+            if not self._names:
+                self._names = list(values)
+                rows.writerow(["epoch", *self._names])
+            cells = [repr(float(values[name])) if name in values else "" for name in self._names]
+            rows.writerow([str(epoch), *cells])
+            self._file.flush()
         self._lines = (self._lines or 0) + 1
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         """Closes the file."""
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            file, self._file = self._file, None
+            with self._writing():
+                file.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from loom._settings.checks import flag, whole
+from loom.callbacks._board_graph import nodes, written
 from loom.callbacks._pace import Pace
 from loom.callbacks.base import Callback, Logs
 from loom.errors import FileError
@@ -19,9 +20,9 @@ class TensorBoard(Callback):
     """Writes logs for TensorBoard, through tensorboardX, which the extra "tensorboard" installs.
 
     Each epoch's loss and metrics under "epoch/", those of training and validation in one picture; the
-    learning rate and the samples a second under "pace/"; the network's table and the settings as text. A
-    resumed run goes on in the same folder; without `batches` TensorBoard forgets what lies behind where it
-    goes on from.
+    learning rate and the samples a second under "pace/"; the network as a graph, which the tab GRAPHS draws,
+    cells and layers that hold layers folded; its table and the settings as text. A resumed run goes on in
+    the same folder; without `batches` TensorBoard forgets what lies behind where it goes on from.
 
     Args:
         directory: The run's folder, which is made where there is none.
@@ -85,6 +86,13 @@ class TensorBoard(Callback):
             table = "\n".join(f"    {line}" for line in str(self.network.blueprint()).splitlines())
             self._writer.add_text("network", table, 0)
             self._writer.add_text("settings", f"    {self.params.get('config')!r}", 0)
+            self._writer.file_writer.add_event(self._graph())
+
+    def _graph(self) -> Any:  # noqa: ANN401 - tensorboardX has no types
+        config = self.network.config
+        entries = [(each.name, tuple(each.shape), tuple(each.cell or (0, 0, 0))) for each in config.inputs]
+        leaving = [(each.name, tuple(each.cell)) for each in config.outputs]
+        return written(nodes(self.network.blueprint(), entries, leaving))
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Notes when the epoch begins."""

@@ -42,6 +42,10 @@ class Padded:
     values: ArrayLike
     lengths: ArrayLike
 
+    def __repr__(self) -> str:
+        values, lengths = np.asarray(self.values), np.asarray(self.lengths)
+        return f"Padded({values.shape}, lengths of {lengths.min()} to {lengths.max()})"
+
     def __post_init__(self) -> None:
         values = as_numpy(self.values, what="Padded: values")
         lengths = as_numpy(self.lengths, what="Padded: lengths")

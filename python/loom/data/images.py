@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loom._settings.checks import ExtentsLike, choice, extents, items
+from loom._settings.checks import ExtentsLike, choice, extents, file_path, items
 from loom._settings.suggestions import shown
 from loom._typing import Foreign
 from loom.data.augmenting import Augment
@@ -210,7 +210,7 @@ def image_folder(
         >>> data = loom.data.image_folder("photos", 64, augment=loom.data.Augment(flip=0.5))  # doctest: +SKIP
         >>> train, held_out = data.split(0.2)  # doctest: +SKIP
     """
-    folder = Path(path)
+    folder = file_path("image_folder", path)
     if not folder.is_dir():
         raise FileError(errno.ENOTDIR, "not a folder of images", str(folder))
     there = sorted(

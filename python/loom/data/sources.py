@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from loom._settings.checks import choice, whole
+from loom._settings.checks import choice, file_path, whole
 from loom._settings.suggestions import shown
 from loom._typing import Foreign
 from loom.convert import as_numpy
@@ -321,7 +321,8 @@ def column_files(
 
 
 def _files(path: Foreign) -> list[Path]:
-    listed = [Path(path)] if isinstance(path, (str, os.PathLike)) else [Path(each) for each in path]
+    several = isinstance(path, Iterable) and not isinstance(path, (str, bytes))
+    listed = [file_path("column_files", each) for each in (path if several else [path])]
     found: list[Path] = []
     for each in listed:
         if each.is_dir():

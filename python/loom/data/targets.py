@@ -59,6 +59,11 @@ def as_target(
 def _remedy(array: NDArray[Any], output_shape: tuple[int, ...], *, classification: bool) -> str:
     """Says what may be meant by a target of another shape than the output."""
     flat = array.ndim == 1 or array.shape[1:] == (1,)
+    if flat and len(output_shape) == 2:
+        return (
+            "; the output has a row for every step of a sequence: return_sequences=False of the last "
+            "recurrent layer gives the last step alone, nn.Flatten() before the last nn.Dense puts all in one"
+        )
     if flat and len(output_shape) > 1:
         return (
             f"; the output has {len(output_shape)} axes for each sample: nn.Flatten() before the last "

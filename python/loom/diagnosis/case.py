@@ -139,6 +139,7 @@ class Case:
         shuffle: Whether samples are shuffled.
         validation_split: The share that is held out.
         weighted: Whether classes have weights.
+        chosen: Whether nobody has named the loss, so that the targets chose it.
         hints: Whether what may be meant so is looked for, too.
     """
 
@@ -153,6 +154,7 @@ class Case:
     shuffle: bool = True
     validation_split: float = 0.0
     weighted: bool = False
+    chosen: bool = False
     hints: bool = True
 
     @property

@@ -155,6 +155,15 @@ def _of_another_kind(case: Case) -> Iterator[Finding]:
     y = case.rows.y
     if case.classifies and y.dtype.kind == "f":
         yield from _numbers_as_classes(case)
+    elif case.regresses and case.chosen and _yes_or_no(case):
+        yield finding(
+            "class-labels-with-mse",
+            "Targets are 0 and 1 alone, as labels of two classes are, but nobody named a loss, and "
+            f'"{case.loss}" takes them for measurements.',
+            'Train with loss="binary_cross_entropy"; or name loss="mse", if that is meant.',
+            severity="warning",
+            classes=2,
+        )
     elif case.regresses and y.dtype.kind in "iu":
         yield from _classes_as_numbers(case)
     elif case.answers_yes_or_no and y.dtype.kind in "fiu" and y.size:
@@ -190,6 +199,13 @@ def _numbers_as_classes(case: Case) -> Iterator[Finding]:
                 'Train with loss="mse", or give class indices.',
                 severity="warning",
             )
+
+
+def _yes_or_no(case: Case) -> bool:
+    """Whether one output is compared with 0 and 1 and nothing else, be they whole numbers or not."""
+    if case.output_shape != (1,) or case.rows.y.dtype.kind not in "biuf":
+        return False
+    return bool(np.array_equal(np.unique(case.rows.targets), [0.0, 1.0]))
 
 
 def _classes_as_numbers(case: Case) -> Iterator[Finding]:

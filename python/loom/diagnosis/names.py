@@ -18,6 +18,7 @@ SEVERITIES = {
     "batch-larger-than-data": "hint",
     "batchnorm-batch-of-one": "error",
     "bounded-logits": "warning",
+    "channels-last": "warning",
     "class-imbalance": "hint",
     "class-labels-with-mse": "warning",
     "classes-missing-in-training": "warning",

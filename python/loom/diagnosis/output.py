@@ -14,8 +14,25 @@ from loom.reports.findings import Finding
 __all__ = ["look_at_output"]
 
 
+def _channels(case: Case) -> Iterator[Finding]:
+    """Finds images whose channels seem to be the last extent."""
+    if not case.stages or case.stages[0].config.kind != "conv2d" or len(case.stages[0].input_shape) != 3:
+        return
+    first, height, last = case.stages[0].input_shape
+    if first == height and first >= thresholds.IMAGE_EXTENT and last in (1, 3, 4):
+        yield finding(
+            "channels-last",
+            f"The first convolution reads {first} channels of {height} x {last} pixels: the input seems to "
+            "be (height, width, channels), but channels come first.",
+            f"input_shape=({last}, {first}, {height}), and np.moveaxis(x, -1, 1) for the images.",
+            layer=case.stages[0].path,
+            channels=first,
+        )
+
+
 def look_at_output(case: Case) -> Iterator[Finding]:
     """Finds what stands wrong between the last layer and the loss."""
+    yield from _channels(case)
     yield from _frozen(case)
     yield from _width(case)
     end = case.ending

@@ -22,6 +22,9 @@ FEW_ROWS = 16
 
 # Data
 
+IMAGE_EXTENT = 8
+"""The least height and width of what is taken for an image; pictures of three pixels are none."""
+
 LARGE_INPUT = 20.0
 """Root mean square of inputs. Initial weights expect about 1; standardised data and pixels in 0..1 are below
 2, scikit-learn's digits in 0..16 are at 8 and still learn, pixels in 0..255 are at 80 and more."""

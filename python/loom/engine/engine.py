@@ -55,7 +55,9 @@ class Engine:
 
     def __init__(self, native: _native.Network, config: NetworkConfig | None = None) -> None:
         self.native = native
-        self._config = config
+        self._edition = 0
+        """Grows once settings or weights of layers, or which there are, have changed."""
+        self._config = None if config is None else (0, config)
         described = self.config
         self.grid = as_grid(described.grid)
         self.input_shape = as_open_shape(described.input_shape)
@@ -78,7 +80,7 @@ class Engine:
         self._sizing: Sizing | None = None
         self.renew()
         self._built = False
-        self._inner: dict[tuple[int, ...], dict[str, InnerLayer]] = {}
+        self._inner: dict[tuple[int, ...], tuple[int, dict[str, InnerLayer]]] = {}
 
     # What it is
 
@@ -90,9 +92,12 @@ class Engine:
     @property
     def config(self) -> NetworkConfig:
         """The network without its weights."""
-        if self._config is None:
-            self._config = NetworkConfig.from_config(json.loads(self.native.config()))
-        return self._config
+        known, edition = self._config, self._edition
+        if known is None or known[0] != edition:
+            # What was read while another thread changed the network is not kept beyond that.
+            known = (edition, NetworkConfig.from_config(json.loads(self.native.config())))
+            self._config = known
+        return known[1]
 
     @property
     def ports(self) -> Ports | None:
@@ -150,14 +155,18 @@ class Engine:
 
     def inner_layers(self, at: tuple[int, int, int, int]) -> Mapping[str, InnerLayer]:
         """Returns the layers inside a layer by name, in the order they are computed; builds the network."""
-        if at not in self._inner:
-            self._inner[at] = {
+        known = self._inner.get(at)
+        edition = self._edition
+        if known is None or known[0] != edition:
+            found = {
                 name: InnerLayer(
                     tuple(places), name, as_layer(json.loads(config)), tuple(before), tuple(after)
                 )
                 for places, name, config, before, after in self.native.inner_layers(at)
             }
-        return self._inner[at]
+            known = (edition, found)
+            self._inner[at] = known
+        return known[1]
 
     def adapter_parameters(self, at: tuple[int, int, int, int]) -> dict[str, bool]:
         """Returns the names of what adapters of a layer have, and whether an optimizer moves each."""
@@ -220,12 +229,15 @@ class Engine:
         """Notes that something has changed which training programs depend on."""
         self.revision += 1
 
-    def begin_change(self) -> None:
-        """Notes that settings or weights of layers are about to change; refused as by `check_thread`."""
+    def change(self, change: Callable[[_native.Network], object]) -> None:
+        """Changes settings or weights of layers; refused as by `check_thread`."""
         self.check_thread()
-        self._config = None
-        self._inner.clear()
-        self.note_change()
+        try:
+            change(self.native)
+        finally:
+            # Afterwards, since another thread may look at the network, or prepare to train it, in between.
+            self._edition += 1
+            self.note_change()
 
     def add(self, at: Coordinate, layers: Iterable[nn.Layer | Mapping[str, Any]]) -> None:
         """Adds layers at the end of a cell; all of them or, after an error, none."""
@@ -257,8 +269,7 @@ class Engine:
             self._built = False
             self._sizing = None
             self.direct = False
-            self._config = None
-            self._inner.clear()
+            self._edition += 1
             self.note_change()
 
     def replace(self, native: _native.Network) -> None:

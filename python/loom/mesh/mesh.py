@@ -7,7 +7,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from loom import _native
-from loom._settings.checks import flag, whole
+from loom._settings.checks import file_path, flag, whole
 from loom._typing import ArrayLike, RealArray
 from loom.convert import as_real_array
 from loom.device import check_device
@@ -315,7 +315,7 @@ class Mesh:
             FileError: The file cannot be written.
         """
         self._engine.check_idle("saving a mesh")
-        self._native.save(path, flag("Mesh.save", "optimizer", optimizer))
+        self._native.save(file_path("Mesh.save", path), flag("Mesh.save", "optimizer", optimizer))
 
     @classmethod
     def load(cls, path: str | PathLike[str], device: str = "cpu") -> Self:
@@ -347,7 +347,7 @@ class Mesh:
             (2, True)
         """
         where = check_device("Mesh.load", device)
-        network, native = _native.Mesh.load(path)
+        network, native = _native.Mesh.load(file_path("Mesh.load", path))
         wrapped = from_native(network)
         if where != "cpu":
             data = native.to_bytes(True)

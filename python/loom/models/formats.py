@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from loom._settings.files import text_of
 from loom.models.llama2c import is_llama2c
+from loom.runs.events import EVENTS
 
 __all__ = ["Format", "format_of", "safetensors_metadata"]
 
@@ -113,7 +115,22 @@ def _of_folder(path: Path) -> Format:
         return _foreign("a Core ML package; coremltools reads it, and cannot turn it back")
     if "config.json" in held:
         return Format("hugging face", "a folder as Hugging Face's Hub has them")
-    return Format("unknown", "a folder; those of Hugging Face's Hub have config.json beside tensors")
+    return Format("unknown", _other_folder(path, held))
+
+
+def _other_folder(path: Path, held: set[str]) -> str:
+    """What a folder is that no network is read from, and which of its files is one."""
+    if "run.json" in held or EVENTS in held:
+        best = next((name for name in ("best.loom", "final.loom") if name in held), None)
+        told = "the folder of a run: loom.train(..., run=folder) goes on, loom.read_run(folder) tells of it"
+        return told if best is None else f"{told}; its network is {path / best}"
+    networks = sorted(name for name in held if name.endswith((".loom", ".keras", ".onnx", ".gguf", ".h5")))
+    if len(networks) == 1:
+        return f"a folder; the network in it is {path / networks[0]}"
+    if networks:
+        told = ", ".join(networks[:5]) + (", ..." if len(networks) > 5 else "")
+        return f"a folder with {len(networks)} networks ({told}); name one, {path / networks[0]}"
+    return "a folder without a network; those of Hugging Face's Hub have config.json beside tensors"
 
 
 def _of_file(path: Path) -> Format:
@@ -189,7 +206,7 @@ def _of_text(path: Path, begin: bytes, length: int) -> Format:
 
 def _of_json(path: Path) -> Format:
     try:
-        held: Any = json.loads(path.read_text(encoding="utf-8"))
+        held: Any = json.loads(text_of(path))
     except (ValueError, RecursionError) as error:
         return _foreign(f"text that looks like JSON and is none: {error}")
     if not isinstance(held, dict):

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native
-from loom._settings.checks import whole
+from loom._settings.checks import file_path, whole
+from loom._settings.files import text_of
 from loom._typing import NumericTypeName, Precision
 from loom.card import ModelCard
 from loom.convert import as_real_array
@@ -34,6 +35,8 @@ __all__ = ["from_hub", "from_tensors", "streamed"]
 _MOST_TEXT = 64 << 20
 """Bytes of JSON beyond which a file is not a configuration; indexes of large models have a few megabytes."""
 _SHOWN = 8
+# How many parameters are made of an element at most, such as zeros for a bias that files leave out.
+_MOST_MADE, _FEW = 4, 1 << 20
 
 
 def from_hub(
@@ -80,7 +83,7 @@ def from_hub(
         ShapeError: A tensor does not have the shape that config.json tells of.
         DTypeError: There is no such numeric type.
     """
-    path = Path(folder)
+    path = file_path("from_hub", folder, "folder")
     if length is not None:
         length = whole("from_hub", "length", length, least=1)
     if image_size is not None:
@@ -210,7 +213,7 @@ def _json(folder: Path, name: str) -> Any:  # noqa: ANN401 - JSON
     if path.stat().st_size > _MOST_TEXT:
         raise SerializationError(f"{path} is too large for a file of settings")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(text_of(path))
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error}") from error
     except (ValueError, RecursionError) as error:
@@ -295,11 +298,20 @@ def _filled(
         odd = {*native.parameter_names(at), *states} ^ set(piece.tensors)
         if odd:
             raise InternalError(f"{family.name}: layer {place} and its tensors do not fit: {sorted(odd)}")
+        wanted = sum(prod(native.parameter_shape(at, name)) for name in piece.tensors if name not in states)
+        there = sum(tensors[name].size for source in piece.tensors.values() for name in source.names)
+        if wanted > _MOST_MADE * there + _FEW:
+            # Before there is memory for what a setting says, which may be anything.
+            raise ShapeError(
+                f"{family.name}: by config.json layer {place} has {wanted} parameters, which the {there} "
+                "elements of its tensors do not fit"
+            )
         weights = native.weights_state(at)["weights"] if lent and piece.tensors else []
         rows = {
             name: part
             for name, source in piece.tensors.items()
-            if name in weights and (part := _lent(source, tensors)) is not None
+            if name in weights
+            and (part := _lent(source, tensors, native.parameter_shape(at, name))) is not None
         }
         if rows:
             native.lend(at, [(name, *part) for name, part in rows.items()])
@@ -322,7 +334,7 @@ def _filled(
 
 
 def _lent(
-    source: Source, tensors: Mapping[str, TensorEntry]
+    source: Source, tensors: Mapping[str, TensorEntry], shape: Sequence[int]
 ) -> tuple[str, list[tuple[Any, str]], NDArray[np.uint64]] | None:
     """Returns a parameter as rows of a file's tensors; None where it is something else."""
     stored = [tensors[name].stored for name in source.names]
@@ -340,6 +352,9 @@ def _lent(
         return None
     if made.dtype != np.dtype("V8") or made.shape[-1:] != (1,):
         return None
+    # What does not fit is told of by who sets it.
+    if any((*made.shape[:-1], tensors[name].shape[-1]) != tuple(shape) for name in source.names):
+        return None
     order = np.ascontiguousarray(made).view(np.uint64).reshape(-1)
     return dtype, [(one.native, one.name) for one in rows], order
 
@@ -354,6 +369,8 @@ def _check_tensors(family: Family, composition: Composition, tensors: Mapping[st
     for source in sources:
         for name in source.names:
             shape = tensors[name].shape
+            if 0 in shape:
+                raise ShapeError(f"{family.name}: {name} has shape {shape}, which holds no elements")
             if shape[: len(source.extents)] != source.extents:
                 told = ", ".join(map(str, source.extents))
                 raise ShapeError(f"{family.name}: {name} has shape {shape}, and by config.json ({told}, ...)")

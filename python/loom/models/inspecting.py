@@ -11,6 +11,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from loom._settings.checks import file_path
+from loom._settings.files import text_of
 from loom.errors import DataError, FileError, LoomError, SerializationError
 from loom.extras import require
 from loom.models import llama2c
@@ -131,7 +133,7 @@ def inspect(path: str | PathLike[str]) -> Inspection:
         >>> report.parameters, report.nbytes
         (8, 32)
     """
-    place = Path(path)
+    place = file_path("inspect", path)
     found = format_of(place)
     try:
         place.stat()
@@ -181,7 +183,7 @@ def _alone(path: Path, found: Format) -> Listed:
     """Tensors with nothing that says what they are, but for a config.json."""
     config: dict[str, Any] = {}
     if (path / "config.json").is_file():
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        config = json.loads(text_of(path / "config.json"))
     with open_tensors(path) as tensors:
         layers, asked = _guessed(tensors, config)
         made = [

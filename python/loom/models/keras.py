@@ -14,6 +14,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from loom._settings.checks import file_path
 from loom.errors import ConfigError, FileError, LoomError, SerializationError
 from loom.extras import require
 from loom.models import hdf5
@@ -54,8 +55,9 @@ def load(path: str | PathLike[str]) -> Network:
         ConfigError: Layers are of no kind that loom has, or have options that it has not: all are listed.
         MissingExtraError: h5py is not installed.
     """
-    with _opened(Path(path)) as (config, weights):
-        return _network(Path(path), config, weights)
+    place = file_path("load", path)
+    with _opened(place) as (config, weights):
+        return _network(place, config, weights)
 
 
 def weights_of(path: Path) -> list[tuple[str, tuple[int, ...], str, int, str]]:

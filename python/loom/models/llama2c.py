@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import nn
+from loom._settings.checks import file_path
 from loom.errors import FileError, SerializationError
 from loom.network import Network, Sequential
 
@@ -118,8 +119,9 @@ def load(path: str | PathLike[str]) -> Network:
         SerializationError: It is another format or version, or has another length than its header says.
         NonFiniteError: A weight is NaN or infinite.
     """
-    header = _opened(Path(path))
-    return _filled(header, np.memmap(path, dtype="<f4", mode="r", offset=header.begin))
+    place = file_path("load", path)
+    header = _opened(place)
+    return _filled(header, np.memmap(place, dtype="<f4", mode="r", offset=header.begin))
 
 
 def tensors_of(path: Path) -> list[tuple[str, tuple[int, ...], str]]:

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from loom._settings.checks import file_path
 from loom.errors import ConfigError, FileError, SerializationError
 from loom.models.formats import Format, format_of
 from loom.network import Network
@@ -70,7 +71,7 @@ def load(
         >>> loom.load(path).output_shape
         (2,)
     """
-    place = Path(path)
+    place = file_path("load", path)
     found = format_of(place)
     if (mapping is not None or config is not None) and found.name not in _TENSORS:
         raise ConfigError(

@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loom import nn
+from loom._settings.checks import file_path
+from loom._settings.files import text_of
 from loom.convert import as_real_array
 from loom.errors import ConfigError, DTypeError, FileError, SerializationError, ShapeError
 from loom.models.spelling import activation_name, inferred, layer_kind, own_parameters, setting_name
@@ -272,9 +273,9 @@ def _described(data: object) -> dict[str, Any]:
     if isinstance(data, str) and data.lstrip()[:1] in ("{", "["):
         data = _parsed(data, "the text")
     elif isinstance(data, str | PathLike):
-        path = Path(data)
+        path = file_path("from_plain", data, "data")
         try:
-            data = _parsed(path.read_text(encoding="utf-8"), str(path))
+            data = _parsed(text_of(path), str(path))
         except OSError as error:
             raise FileError(error.errno, f"cannot read {path}: {error.strerror}") from error
         except UnicodeDecodeError as error:

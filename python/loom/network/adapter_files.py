@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import nn
-from loom._settings.checks import choice
+from loom._settings.checks import choice, file_path
+from loom._settings.files import text_of
 from loom._settings.suggestions import shown, unknown
 from loom.engine import HasEngine, NetworkT, engine_of
 from loom.errors import ConfigError, FileError, SerializationError, ShapeError
@@ -203,7 +204,7 @@ def save_adapter(
         "use_dora": False,
         "use_rslora": told.rank_stabilized,
     }
-    folder = Path(path)
+    folder = file_path("save_adapter", path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_safetensors(folder / _TENSORS, tensors, {"format": "pt"})
@@ -255,7 +256,7 @@ def load_adapter(
             that the network does not have. Nothing has changed then.
         ShapeError: A tensor does not fit.
     """
-    folder = Path(path)
+    folder = file_path("load_adapter", path)
     config = _config(folder / _CONFIG, merge=merge)
     pairs, lengths = _pairs(folder / _TENSORS, dora=bool(config.get("use_dora")))
     named = {module.name: module for module in _own_modules(self)}
@@ -324,7 +325,7 @@ def _merge(
 
 def _config(path: Path, *, merge: bool) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(text_of(path))
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:

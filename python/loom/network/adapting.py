@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from loom import _native
 from loom._settings.checks import flag, real, whole
 from loom._settings.suggestions import shown, unknown
 from loom.engine import HasEngine, NetworkT, engine_of
@@ -303,10 +304,13 @@ def use_adapters(self: NetworkT, *names: str, trainable: bool = True) -> Network
     train = flag("use_adapters", "trainable", trainable)
     chosen = _chosen(self, "use_adapters", names)
     engine = engine_of(self)
-    engine.begin_change()
-    for layer, settings in _settings(self):
-        used = settings["name"] in chosen
-        engine.native.set_adapter(layer.at, settings["name"], used, train if used else settings["trainable"])
+
+    def choose(native: _native.Network) -> None:
+        for layer, settings in _settings(self):
+            used = settings["name"] in chosen
+            native.set_adapter(layer.at, settings["name"], used, train if used else settings["trainable"])
+
+    engine.change(choose)
     return self
 
 

@@ -142,14 +142,17 @@ class Trial:
         """Packs one layer: by the calibration asked for, or, in a type that takes no other, "absmax"."""
         engine, at = engine_of(self.copy), [self._places[number]]
         rule = self.rules[number].get(dtype, self.calibration)
-        engine.begin_change()
+
+        def morph(calibration: str) -> None:
+            engine.change(lambda native: native.morph(dtype, at, (None, calibration, "nearest"), None, None))
+
         try:
-            engine.native.morph(dtype, at, (None, rule, "nearest"), None, None)
+            morph(rule)
         except DTypeError:
             if rule == "absmax":
                 raise
             rule = "absmax"
-            engine.native.morph(dtype, at, (None, rule, "nearest"), None, None)
+            morph(rule)
         self.rules[number][dtype] = rule
         self._taken[number] = dtype
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from loom._settings.calls import explained
 from loom._settings.checks import whole
 from loom._typing import ArrayLike, RealArray
 from loom.convert import as_real_array
@@ -19,6 +20,7 @@ from loom.observers import Observer
 __all__ = ["observe", "predict", "predict_classes", "unobserve"]
 
 
+@explained()
 def predict(self: HasEngine, x: ArrayLike | Mapping[str, ArrayLike], batch_size: int = 256) -> RealArray:
     """Returns the output for each sample, dropout off.
 
@@ -73,6 +75,7 @@ def _in_batches(engine: Engine, array: RealArray, size: int) -> RealArray:
     return output
 
 
+@explained()
 def predict_classes(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> NDArray[Any]:
     """Returns the most likely class of each sample, by the label that it had in training.
 

@@ -7,8 +7,9 @@ from typing import Any, cast
 
 from numpy.typing import NDArray
 
-from loom import nn
+from loom import _native, nn
 from loom._settings.checks import flag, real
+from loom._settings.spellings import layer_remark
 from loom._tables import settings_table
 from loom._typing import ArrayLike
 from loom.convert import as_real_array
@@ -293,8 +294,8 @@ class LayerHandle:
 
     @trainable.setter
     def trainable(self, value: bool) -> None:
-        self._engine.begin_change()
-        self._engine.native.set_trainable(self.at, flag("layer", "trainable", value))
+        trainable = flag("layer", "trainable", value)
+        self._engine.change(lambda native: native.set_trainable(self.at, trainable))
 
     @property
     def frozen(self) -> tuple[str, ...]:
@@ -325,9 +326,12 @@ class LayerHandle:
     def _set_frozen(self, names: tuple[str, ...], frozen: bool) -> LayerHandle:
         for name in names:
             self.parameters.require(name)
-        self._engine.begin_change()
-        for name in names:
-            self._engine.native.set_frozen(self.at, self.prefix + name, frozen)
+
+        def freeze(native: _native.Network) -> None:
+            for name in names:
+                native.set_frozen(self.at, self.prefix + name, frozen)
+
+        self._engine.change(freeze)
         return self
 
     @property
@@ -338,8 +342,7 @@ class LayerHandle:
     @rate_factor.setter
     def rate_factor(self, value: float) -> None:
         factor = real("layer", "rate_factor", value, least=0.0)
-        self._engine.begin_change()
-        self._engine.native.set_rate_factor(self.at, factor)
+        self._engine.change(lambda native: native.set_rate_factor(self.at, factor))
 
     @property
     def dtype(self) -> str | None:
@@ -392,7 +395,9 @@ class LayerHandle:
 
     def _no_attribute(self, name: str) -> str:
         names = ", ".join(self.parameters) or "none"
-        return f"layer {self.path} ({self.kind}) has no attribute '{name}'; its parameters: {names}"
+        told = layer_remark(name)
+        said = "" if told is None else f"; instead there is {told}"
+        return f"layer {self.path} ({self.kind}) has no attribute '{name}'{said}; its parameters: {names}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles the place: `copy.copy` in the same network, others in a copy of it."""

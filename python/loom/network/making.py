@@ -7,7 +7,8 @@ from os import PathLike
 from typing import Any
 
 from loom import _native, nn
-from loom._settings.checks import flag
+from loom._settings.calls import explained
+from loom._settings.checks import file_path, flag
 from loom._settings.suggestions import shown
 from loom._typing import Precision
 from loom.errors import ConfigError
@@ -15,7 +16,13 @@ from loom.network.network import Network, from_native
 
 __all__ = ["Sequential", "load"]
 
+_SHAPE = (
+    "a network is told the shape of one sample, without the batch: loom.Sequential([nn.Dense(8), "
+    "nn.Dense(3)], input_shape=x.shape[1:])"
+)
 
+
+@explained(input_shape=_SHAPE, layers=_SHAPE)
 def Sequential(  # noqa: N802 - reads like the network it makes
     layers: Iterable[nn.Layer | Mapping[str, Any]],
     input_shape: int | Sequence[int | None],
@@ -65,4 +72,4 @@ def load(path: str | PathLike[str], verify: bool = True) -> Network:
         FileError: The file cannot be read.
         SerializationError: It is damaged, truncated, foreign, or of a later format.
     """
-    return from_native(_native.Network.load(path, flag("load", "verify", verify)))
+    return from_native(_native.Network.load(file_path("load", path), flag("load", "verify", verify)))

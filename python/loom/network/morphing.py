@@ -95,8 +95,8 @@ def morph(
     names = None if parameters is None else _names(parameters)
     layers = _chosen(self, where)
     engine = engine_of(self)
-    engine.begin_change()
-    engine.native.morph(dtype, layers, (granularity, calibration, rounding), activations, names)
+    recipe = (granularity, calibration, rounding)
+    engine.change(lambda native: native.morph(dtype, layers, recipe, activations, names))
     return self
 
 
@@ -128,8 +128,7 @@ def calibrate(self: NetworkT, x: ArrayLike, percentile: float = 99.9, batch_size
     size = whole("calibrate", "batch_size", batch_size, least=1)
     engine = engine_of(self)
     array = engine.as_input(x)
-    engine.begin_change()
-    engine.native.calibrate(array, percent, size)
+    engine.change(lambda native: native.calibrate(array, percent, size))
     return self
 
 
@@ -147,8 +146,7 @@ def drop_master(self: NetworkT) -> NetworkT:
         StateError: A layer's weights are not packed; nothing has changed then.
     """
     engine = engine_of(self)
-    engine.begin_change()
-    engine.native.drop_masters(None)
+    engine.change(lambda native: native.drop_masters(None))
     return self
 
 
@@ -174,8 +172,7 @@ def unpack(self: NetworkT, where: Callable[[LayerHandle], object] | None = None)
     """
     layers = _chosen(self, where)
     engine = engine_of(self)
-    engine.begin_change()
-    engine.native.unpack(layers)
+    engine.change(lambda native: native.unpack(layers))
     return self
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn, cast, overload
 
 from loom import _native
+from loom._settings.calls import explained
 from loom._settings.checks import flag, whole
 from loom._settings.spellings import is_elsewhere, method_error
 from loom._typing import Precision
@@ -254,6 +255,7 @@ class Network:
                 "loop, whose gradients net.backward(...) finds"
             )
 
+    @explained()
     def summary(self, file: IO[str] | None = None, *, depth: int | None = None, flops: bool = False) -> None:
         """Writes a table: cell, layer, output shape, parameters, numeric type, bytes; then the links.
 
@@ -514,6 +516,7 @@ class Network:
         evaluate = evaluation.evaluate
     else:
 
+        @explained()
         def evaluate(
             self,
             data: Data,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from loom._settings.calls import explained
 from loom._typing import ArrayLike, RealArray
 from loom.engine import engine_of
 from loom.errors import ShapeError, StateError
@@ -25,6 +26,7 @@ _SIMPLEX = ("sparsemax", "entmax")
 """Layers beside softmaxes whose outputs are probabilities."""
 
 
+@explained()
 def predict_probabilities(self: TrainableNetwork, x: ArrayLike, batch_size: int = 256) -> RealArray:
     """Returns how likely each class of each sample is.
 

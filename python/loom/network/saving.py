@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from loom._settings.checks import flag
+from loom._settings.calls import explained
+from loom._settings.checks import file_path, flag
 from loom._settings.encoding import encode
 from loom._settings.endings import check_ending
 from loom._settings.suggestions import shown
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["fingerprint", "read_card", "recall", "save", "to_bytes", "write_card"]
 
 
+@explained(path='where to? net.save("model.loom")')
 def save(
     self: TrainableNetwork, path: str | PathLike[str], optimizer: bool = False, deploy: bool = False
 ) -> None:
@@ -56,8 +58,9 @@ def save(
         raise ConfigError(
             "save: deploy=True leaves the masters behind that an optimizer moves; leave one of both out"
         )
+    place = file_path("save", path)
     with _telling(self, training=training, alone=alone) as native:
-        native.save(path, training, alone)
+        native.save(place, training, alone)
 
 
 def to_bytes(self: TrainableNetwork, optimizer: bool = False) -> bytes:

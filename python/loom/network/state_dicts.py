@@ -161,6 +161,12 @@ def load_state_dict(
         raise ConfigError(
             f"a state is arrays by name, as state_dict returns them, got {type(state).__name__}"
         )
+    names: list[object] = list(state)
+    odd = [name for name in names if not isinstance(name, str)]
+    if odd:
+        raise ConfigError(
+            f"a state is arrays by name, as state_dict returns them, and {shown(odd[0])} is no name"
+        )
     state = state if rename is None else _renamed(state, rename)
     before = state_dict(self)
     carried = [f"{path}.{name}" for path, at in _places(engine) for name in engine.native.carried_names(at)]

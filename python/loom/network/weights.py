@@ -175,8 +175,7 @@ class Weights:
             StateError: They were not dropped.
         """
         engine = engine_of(self._layer)
-        engine.begin_change()
-        engine.native.unpack([self._layer.at])
+        engine.change(lambda native: native.unpack([self._layer.at]))
         return self
 
     def nbytes(self, dtype: str | None = None) -> int:

@@ -53,6 +53,11 @@ def as_layer(layer: object) -> Layer:
         return layer_from_config(layer)
     if isinstance(layer, ActivationFunction):
         return Activation(layer)
+    if hasattr(layer, "config") and hasattr(layer, "parameters"):
+        raise ConfigError(
+            f"{shown(layer)} stands in a network: net.cut(until=net.layers[-2]) is what leads there, with "
+            "its weights, and layer.config the description alone"
+        )
     raise ConfigError(f"expected a layer such as nn.Dense(10), got {shown(layer)}")
 
 

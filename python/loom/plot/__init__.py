@@ -5,6 +5,9 @@ Every function returns the matplotlib figure, and writes it where a path is give
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from loom._settings.spellings import attribute_error
 from loom.plot.bits import bits, sensitivity
 from loom.plot.classification import calibration, confusion_matrix, precision_recall, roc
 from loom.plot.deviation import deviation, deviation_course
@@ -46,3 +49,9 @@ __all__ = [
     "training_curves",
     "tween",
 ]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise attribute_error(__name__, name, __all__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loom._settings.spellings import attribute_error
 from loom.extras import require
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ __all__ = ["LoomClassifier", "LoomRegressor", "LoomTransformer"]
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
-        raise AttributeError(f"module 'loom.sklearn' has no attribute '{name}'")
+        raise attribute_error(__name__, name, __all__)
     require("sklearn", extra="sklearn", purpose="loom.sklearn")
     from loom.sklearn import classifier, regressor, transformer
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native
+from loom._settings.checks import file_path
 from loom.errors import FileError, InvalidValueError, SerializationError
 from loom.tensors import numpy_files, torch_files
 from loom.tensors.entry import StoredRows, TensorEntry, TensorFile
@@ -81,7 +82,7 @@ def open_tensors(path: str | os.PathLike[str] | bytes) -> TensorFile:
         return _open_bytes(path)
     if not isinstance(path, (str, os.PathLike)):
         raise InvalidValueError(f"a path or bytes were expected, got {type(path).__name__}")
-    place = Path(path)
+    place = file_path("open_tensors", path)
     try:
         if place.is_dir():
             return _native_file(_native.TensorFile.open(place), str(place))
@@ -195,8 +196,7 @@ class _Elements(_Bytes):
 
     def __call__(self) -> NDArray[Any]:
         if self.dtype not in NUMPY_TYPES:
-            numbers: NDArray[Any] = self.native.numbers(self.name).reshape(self.shape)
-            return numbers
+            return self._shaped(self.native.numbers(self.name))
         stored: NDArray[Any] = super().__call__()
         if self.dtype == "bool":
             # Whatever the bytes are, NumPy's are 0 and 1.
@@ -204,5 +204,13 @@ class _Elements(_Bytes):
         dtype = np.dtype(self.dtype).newbyteorder("<")
         if stored.ctypes.data % dtype.alignment:
             stored = stored.copy()
-        shaped: NDArray[Any] = stored.view(dtype).reshape(self.shape)
-        return shaped
+        return self._shaped(stored.view(dtype))
+
+    def _shaped(self, elements: NDArray[Any]) -> NDArray[Any]:
+        try:
+            return elements.reshape(self.shape)
+        except ValueError as error:
+            # One axis is empty, and others are beyond any memory.
+            raise SerializationError(
+                f'"{self.name}" has the extents {tuple(self.shape)}, which no array has: {error}'
+            ) from error

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native
+from loom._settings.checks import file_path
 from loom._typing import ArrayLike
 from loom.convert import as_numpy
 from loom.errors import DTypeError, InvalidValueError
@@ -69,7 +69,9 @@ def write_safetensors(
         if not all(isinstance(text, str) for text in pair):
             raise InvalidValueError(f"metadata of safetensors are strings by name, got {pair!r}")
     pieces = [_plain_piece(name, tensor, _SAFETENSORS, "safetensors") for name, tensor in tensors.items()]
-    _native.write_safetensors(Path(path), metadata, _specified(pieces), lambda index: pieces[index].raw())
+    _native.write_safetensors(
+        file_path("write_safetensors", path), metadata, _specified(pieces), lambda index: pieces[index].raw()
+    )
 
 
 def write_gguf(
@@ -104,7 +106,9 @@ def write_gguf(
             raise DTypeError(f'"{name}" cannot be written as {wanted!r}; known: {", ".join(GGUF_TYPES)}')
         pieces.append(_gguf_piece(name, tensor, wanted))
     values = [(str(key), _value(str(key), value)) for key, value in (metadata or {}).items()]
-    _native.write_gguf(Path(path), values, _specified(pieces), lambda index: pieces[index].raw())
+    _native.write_gguf(
+        file_path("write_gguf", path), values, _specified(pieces), lambda index: pieces[index].raw()
+    )
 
 
 def _specified(pieces: list[_Piece]) -> list[tuple[str, str, tuple[int, ...]]]:

@@ -3,6 +3,11 @@
 Needs the extra "text": `pip install 'loom-nn[text]'`. docs/guides/text.md leads through it.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loom._settings.spellings import attribute_error
 from loom.text.batch import Batch, Told
 from loom.text.errors import ContextLengthError
 from loom.text.examples import Examples, examples
@@ -40,3 +45,9 @@ __all__ = [
     "perplexity",
     "save_gguf",
 ]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise attribute_error(__name__, name, __all__)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loom._settings.checks import file_path
 from loom.errors import SerializationError, ShapeError
 from loom.tensors import open_tensors, write_safetensors
 from loom.text.errors import ContextLengthError
@@ -50,7 +50,7 @@ def load_cache(path: str | PathLike[str], network: Network, session: Session) ->
         SerializationError: It is another file, or of another network or other weights.
         ContextLengthError: It has more tokens than the session has room for.
     """
-    name = Path(path).name
+    name = file_path("load_cache", path).name
     with open_tensors(path) as file:
         if file.metadata.get("form") != _FORM or "tokens" not in file:
             raise SerializationError(f"{name} is no cache of a text, as LanguageModel.save_cache writes them")

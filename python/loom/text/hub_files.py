@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from loom._settings.files import text_of
 from loom.errors import FileError, SerializationError
 from loom.extras import require
 from loom.text.templates import ChatTemplate
@@ -97,7 +98,7 @@ def _text(path: Path) -> str | None:
     if path.stat().st_size > _MOST_TEXT:
         raise SerializationError(f"{path} is too large for a file of settings")
     try:
-        return path.read_text(encoding="utf-8")
+        return text_of(path)
     except (OSError, ValueError) as error:
         raise FileError(f"{path} cannot be read: {error}") from error
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from os import PathLike
-from pathlib import Path
 from typing import cast
 
+from loom._settings.checks import file_path
+from loom._settings.files import text_of
 from loom._typing import NumericTypeName
 from loom.errors import ConfigError, DTypeError, InvalidValueError
 from loom.models import from_hub
@@ -66,7 +67,7 @@ def load(
         ConfigError: It is no language model, or of a family or kind of vocabulary that is not read.
         MissingExtraError: tokenizers or Jinja is not installed.
     """
-    place = Path(path)
+    place = file_path("loom.text.load", path)
     found = format_of(place)
     full = dtype in (None, "float32", "float64")
     if found.name == "gguf":
@@ -129,7 +130,7 @@ def is_language_model(path: str | PathLike[str]) -> bool:
     Args:
         path: The file or folder.
     """
-    place = Path(path)
+    place = file_path("is_language_model", path)
     found = format_of(place)
     if found.name == "gguf":
         with open_tensors(place) as file:
@@ -137,7 +138,7 @@ def is_language_model(path: str | PathLike[str]) -> bool:
     if found.name != "hugging face" or not has_tokenizer(place):
         return False
     try:
-        config = json.loads((place / "config.json").read_text(encoding="utf-8"))
+        config = json.loads(text_of(place / "config.json"))
         names = config.get("architectures") or []
         return any(str(name).endswith(_HEADS) for name in names)
     except (OSError, ValueError, AttributeError, TypeError):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from os import PathLike
 from typing import Literal
 
+from loom._settings.calls import explained
 from loom.callbacks import Callback
 from loom.data import Data
 from loom.distributed import Communicator
@@ -20,6 +22,13 @@ from loom.training.trainable import TrainableNetwork
 __all__ = ["train"]
 
 
+_SETTING = "settings are the config's: loom.TrainingConfig({0}=...), or all in one, net.fit(x, y, {0}=...)"
+
+
+@explained(
+    validation_data="validation= of loom.train; validation_data= of net.fit",
+    **{field.name: _SETTING.format(field.name) for field in fields(TrainingConfig)},
+)
 def train(
     network: TrainableNetwork,
     data: Data,

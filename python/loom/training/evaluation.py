@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native, losses, metrics
+from loom._settings.calls import explained
 from loom._settings.checks import flag
 from loom._settings.suggestions import shown
 from loom.data import ArraySource, BatchSource, Data, Source, as_source
@@ -55,6 +56,7 @@ def evaluate(
     batch_size: int | None = None,
     deviation: bool,
 ) -> dict[str, Any]: ...
+@explained()
 def evaluate(
     network: TrainableNetwork,
     data: Data,

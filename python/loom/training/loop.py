@@ -245,6 +245,7 @@ class _Run:
         shared: Sharing | None,
     ) -> None:
         self.network = network
+        self.chosen = chosen
         self.shared = shared
         self.keeper = keeper
         self.witness = seen_by
@@ -375,7 +376,7 @@ class _Run:
         ):
             first = with_indices(source, self.form.classes) if isinstance(source, ArraySource) else feed.first
             held = None if held_out is None else with_indices(held_out, self.form.classes)
-            case = case_of(self.engine, self.config, first, held)
+            case = case_of(self.engine, self.config, first, held, chosen=self.chosen)
         return feed, measured, case
 
     def _trainer(self, resume: bool) -> _native.Trainer:

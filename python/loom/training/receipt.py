@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loom._settings.checks import file_path
+from loom._settings.files import text_of
 from loom.errors import ConfigError, FileError, SerializationError
 from loom.training.identity import differences
 
@@ -92,7 +93,9 @@ class Receipt:
             FileError: The file cannot be written.
         """
         try:
-            Path(path).write_text(json.dumps(self.to_config(), indent=1) + "\n", encoding="utf-8")
+            file_path("Receipt.save", path).write_text(
+                json.dumps(self.to_config(), indent=1) + "\n", encoding="utf-8"
+            )
         except OSError as error:
             raise FileError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
 
@@ -105,7 +108,7 @@ class Receipt:
             SerializationError: It holds no receipt.
         """
         try:
-            found = json.loads(Path(path).read_text(encoding="utf-8"))
+            found = json.loads(text_of(file_path("Receipt.load", path)))
         except OSError as error:
             raise FileError(error.errno, f"cannot be read: {error.strerror}", str(path)) from error
         except (ValueError, RecursionError) as error:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
 from loom._curves import draw_curves
+from loom._settings.spellings import result_remark
 from loom._tables import table
 
 if TYPE_CHECKING:
@@ -17,6 +18,19 @@ if TYPE_CHECKING:
 __all__ = ["StopReason", "TrainingResult"]
 
 StopReason: TypeAlias = Literal["finished", "stopped", "interrupted"]
+
+
+class _Curves(dict[str, "list[float]"]):
+    """Numbers by epoch and name; it says so to whoever asks it for attributes."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        key = name if name in self else "loss"
+        raise AttributeError(
+            f"result.history is a dictionary, and has no attribute '{name}'; result.history[\"{key}\"]"
+        )
+
+    def __reduce__(self) -> tuple[type[dict[str, list[float]]], tuple[dict[str, list[float]]]]:
+        return dict, (dict(self),)
 
 
 @dataclass(frozen=True)
@@ -57,7 +71,7 @@ class TrainingResult:
     @property
     def history(self) -> dict[str, list[float]]:
         """The loss and the metrics of each epoch, in one mapping, as in Keras's `history`."""
-        return {"loss": self.loss_history, **self.metrics}
+        return _Curves({"loss": self.loss_history, **self.metrics})
 
     @property
     def final_loss(self) -> float:
@@ -89,6 +103,13 @@ class TrainingResult:
             FileError: The picture cannot be written.
         """
         return draw_curves(self.history, path)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            said = f"'TrainingResult' object has no attribute '{name}'"
+            told = result_remark(name)
+            raise AttributeError(said if told is None else f"{said}; instead there is {told}")
 
     def _repr_html_(self) -> str:
         """Returns the epochs as a table, for notebooks; of many the first and the last."""

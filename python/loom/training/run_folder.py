@@ -7,8 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal
 
-from loom._settings.checks import choice, flag, real, whole
-from loom.errors import ConfigError
+from loom._settings.checks import choice, file_path, flag, real, whole
 
 __all__ = ["RunFolder", "run_folder"]
 
@@ -67,8 +66,7 @@ class RunFolder:
 
     def __post_init__(self) -> None:
         where = "RunFolder"
-        if not isinstance(self.folder, (str, PathLike)):
-            raise ConfigError(f"{where}: folder must be a path, got {self.folder!r}")
+        file_path(where, self.folder, "folder")
         if self.every_steps is not None:
             whole(where, "every_steps", self.every_steps, least=1)
         if self.every_seconds is not None:

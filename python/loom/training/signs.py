@@ -26,7 +26,12 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 
 def case_of(
-    engine: Engine, config: TrainingConfig, first: ArraySource | Examples, held_out: Source | None
+    engine: Engine,
+    config: TrainingConfig,
+    first: ArraySource | Examples,
+    held_out: Source | None,
+    *,
+    chosen: bool,
 ) -> Case:
     """Returns what findings are read from.
 
@@ -35,6 +40,7 @@ def case_of(
         config: How the training goes.
         first: The data; of what comes in batches the first one, converted.
         held_out: What is validated on.
+        chosen: Whether the targets have chosen the loss.
     """
     found = stages(engine)
     return Case(
@@ -49,6 +55,7 @@ def case_of(
         shuffle=config.shuffle,
         validation_split=config.validation_split,
         weighted=config.class_weight is not None,
+        chosen=chosen,
     )
 
 

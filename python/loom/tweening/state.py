@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from loom import _native
-from loom._settings.checks import flag, real
+from loom._settings.checks import file_path, flag, real
 from loom._typing import ArrayLike, RealArray
 from loom.convert import as_real_array
 from loom.data import as_target
@@ -245,7 +245,7 @@ class TweenState(Measures):
             True
         """
         engine_of(self._network).check_idle("saving a TweenState")
-        self._current().save(path)
+        self._current().save(file_path("TweenState.save", path))
 
     # What layers made
 

@@ -45,9 +45,28 @@ impl<G: Deref> Deref for Locked<G> {
     }
 }
 
-impl<G: DerefMut> DerefMut for Locked<G> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.guard
+/// A network that is locked for changing. Whatever a call has left half done, the next one finds weights that can be read.
+pub struct Changing<'a>(Locked<RwLockWriteGuard<'a, Engine>>);
+
+impl Deref for Changing<'_> {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.0.guard
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut Engine {
+        &mut self.0.guard
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.0.guard.mend();
+        }
     }
 }
 
@@ -190,12 +209,14 @@ impl Network {
     }
 
     /// The network, exclusively.
-    pub fn write(&self) -> PyResult<Locked<RwLockWriteGuard<'_, Engine>>> {
+    pub fn write(&self) -> PyResult<Changing<'_>> {
         self.check_whole()?;
         let _inside = Inside::enter();
         match self.engine.try_write() {
-            Ok(guard) => Ok(Locked { guard, _inside }),
-            Err(TryLockError::Poisoned(poisoned)) => Ok(Locked { guard: poisoned.into_inner(), _inside }),
+            Ok(guard) => Ok(Changing(Locked { guard, _inside })),
+            Err(TryLockError::Poisoned(poisoned)) => {
+                Ok(Changing(Locked { guard: poisoned.into_inner(), _inside }))
+            }
             Err(TryLockError::WouldBlock) => Err(busy()),
         }
     }

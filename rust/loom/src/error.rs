@@ -76,9 +76,20 @@ pub(crate) fn unknown<'a>(
     given: &str,
     known: impl IntoIterator<Item = &'a str> + Clone,
 ) -> Error {
-    let hint = match nearest(given, known.clone()) {
-        Some(name) => format!("; did you mean \"{name}\"?"),
-        None => ".".into(),
+    unknown_or(what, given, None, known)
+}
+
+/// The same where the name may be one that others have for something that is known.
+pub(crate) fn unknown_or<'a>(
+    what: &str,
+    given: &str,
+    ours: Option<&str>,
+    known: impl IntoIterator<Item = &'a str> + Clone,
+) -> Error {
+    let hint = match (ours, nearest(given, known.clone())) {
+        (Some(name), _) => format!("; in loom that is \"{name}\"."),
+        (None, Some(name)) => format!("; did you mean \"{name}\"?"),
+        (None, None) => ".".into(),
     };
     let list: Vec<&str> = known.into_iter().collect();
     Error::Value(format!("unknown {what} \"{given}\"{hint} Known: {}", list.join(", ")))

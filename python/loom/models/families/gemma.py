@@ -31,7 +31,7 @@ def _later(folder: Folder, slides: Callable[[int], bool], norms: bool) -> Compos
     settings.only(use_bidirectional_attention=False)
     windows = decoder.windows(slides)
     bias = settings.flag("attention_bias", False)
-    score = settings.real("query_pre_attn_scalar", 256.0) ** -0.5
+    score = settings.real("query_pre_attn_scalar", 256.0, above=0.0) ** -0.5
     cap = settings.real("attn_logit_softcapping") if "attn_logit_softcapping" in settings else None
     rotary = decoder.rotary("full_attention")
     near = decoder.rotary("sliding_attention") if norms else rotary

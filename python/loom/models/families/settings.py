@@ -46,9 +46,9 @@ class Settings:
         """Returns a whole number; without a default it must be there."""
         return whole(self.where, name, self._required(name, default), least=least, most=most)
 
-    def real(self, name: str, default: float | None = None) -> float:
-        """Returns a number; without a default it must be there."""
-        return real(self.where, name, self._required(name, default))
+    def real(self, name: str, default: float | None = None, *, above: float | None = None) -> float:
+        """Returns a number, which may have to be above another; without a default it must be there."""
+        return real(self.where, name, self._required(name, default), above=above)
 
     def flag(self, name: str, default: bool) -> bool:
         """Returns whether something is so."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from os import PathLike, fspath
-from pathlib import Path
+from os import PathLike
 from typing import Any, cast
 
 from loom._native import __version__
-from loom._settings.checks import whole
+from loom._settings.checks import file_path, whole
 from loom.architecture import InputConfig, OutputConfig
 from loom.engine import engine_of
 from loom.errors import ConfigError, FileError, InvalidValueError
@@ -72,7 +71,7 @@ def save_onnx(
     """
     model = onnx_model(net, opset, metadata=metadata)
     onnx = require("onnx", extra="onnx", purpose="saving a network as ONNX")
-    target = Path(fspath(path))
+    target = file_path("save_onnx", path)
     size = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
     outside = size > LARGEST if external_data is None else external_data
     try:

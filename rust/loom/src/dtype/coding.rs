@@ -22,6 +22,8 @@ pub(super) enum Statistic {
 pub(super) trait Code: Copy + Default + Send + Sync + 'static {
     /// Reads as many from their bytes, one after the other, the lowest byte first.
     fn read_all(bytes: &[u8], codes: &mut [Self]);
+    /// [`read_all`](Self::read_all) of so many, or of none if there are fewer bytes.
+    fn read<const COUNT: usize>(bytes: &[u8], codes: &mut [Self; COUNT]);
     /// To its bytes, the lowest first.
     fn write(self, bytes: &mut [u8]);
     /// The lowest eight bits.
@@ -38,6 +40,18 @@ macro_rules! code {
                 // Bytes in arrays: slices of two bytes may be copied by a call each.
                 for (code, bytes) in codes.iter_mut().zip(bytes.as_chunks().0) {
                     *code = Self::from_le_bytes(*bytes);
+                }
+            }
+
+            #[inline(always)]
+            fn read<const COUNT: usize>(bytes: &[u8], codes: &mut [Self; COUNT]) {
+                // The number known ahead and no iterator: one load of a vector.
+                if let Some(bytes) = bytes.as_chunks().0.first_chunk::<COUNT>() {
+                    let mut place = 0;
+                    while place < COUNT {
+                        codes[place] = Self::from_le_bytes(bytes[place]);
+                        place += 1;
+                    }
                 }
             }
 

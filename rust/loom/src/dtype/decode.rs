@@ -3,7 +3,7 @@
 
 use super::coding::{Code, Coding, Fit};
 use super::grouping::{Extents, Granularity};
-use crate::simd::{Isa, Kernel, Real, Vector};
+use crate::simd::{Isa, Kernel, Real, Vector, prefetch};
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -35,6 +35,11 @@ struct Decode<'a, T, C> {
     stride: usize,
     coding: PhantomData<C>,
 }
+
+/// How many rows ahead codes are fetched: they lie too far apart for the machine to foresee.
+const AHEAD: usize = 8;
+/// Bytes that are fetched at a time.
+const LINE: usize = 64;
 
 /// Elements that are decoded by the same few vector instructions.
 const SIDE: usize = 16;
@@ -112,6 +117,17 @@ impl<T: Real, C: Coding> Decode<'_, T, C> {
         }
     }
 
+    /// Fetches the codes of some columns of a row that is to be decoded, if there is one.
+    #[inline(always)]
+    fn fetch(&self, row: usize, column: usize, count: usize) {
+        if row < self.rows.end {
+            let start = (row * self.packing.channels + column) * C::BITS / 8;
+            for line in 0..(count * C::BITS / 8).div_ceil(LINE) {
+                prefetch(self.bytes.as_ptr().wrapping_add(start + line * LINE));
+            }
+        }
+    }
+
     /// Decodes elements that follow each other, at most [`RUN`].
     #[inline(always)]
     fn run(bytes: &[u8], element: usize, fits: &Fits, out: &mut [T]) {
@@ -148,10 +164,10 @@ impl<T: Real, C: Coding> Decode<'_, T, C> {
         }
         let width = C::BITS / 8;
         let bytes = &bytes[element * width..][..count * width];
-        match codes.len() == count {
-            // A length known ahead.
-            true => C::Code::read_all(&bytes[..SIDE * width], &mut codes),
-            false => C::Code::read_all(bytes, &mut codes[..count]),
+        if count == SIDE {
+            C::Code::read(bytes, &mut codes);
+        } else {
+            C::Code::read_all(bytes, &mut codes[..count]);
         }
         codes
     }
@@ -204,6 +220,7 @@ impl<T: Real, C: Coding> Kernel<T> for Decode<'_, T, C> {
                 }
                 while row < end {
                     let some = at_once.min(end - row);
+                    self.fetch(row + AHEAD, first, count);
                     let place = (row - self.rows.start) * self.stride + first - self.columns.start;
                     let out = &mut out[place..];
                     if some == 1 || self.stride == channels {

@@ -9,6 +9,7 @@ mod coding;
 mod columns;
 mod decode;
 pub(crate) mod decoders;
+mod elsewhere;
 mod encode;
 mod float16;
 mod format;
@@ -307,12 +308,15 @@ impl DType {
     /// The type of this name.
     ///
     /// # Errors
-    /// [`Error::DType`] for an unknown name, suggesting the nearest.
+    /// [`Error::DType`] for an unknown name, suggesting the type that others call so, or the nearest.
     pub fn parse(name: &str) -> Result<Self> {
         let found = TABLE.iter().find(|row| row.name == name).map(|row| row.dtype);
-        found.ok_or_else(|| match error::unknown("numeric type", name, TABLE.iter().map(|row| row.name)) {
-            Error::Value(message) => Error::DType(message),
-            other => other,
+        found.ok_or_else(|| {
+            let known = TABLE.iter().map(|row| row.name);
+            match error::unknown_or("numeric type", name, elsewhere::meant(name).map(DType::name), known) {
+                Error::Value(message) => Error::DType(message),
+                other => other,
+            }
         })
     }
 

@@ -205,7 +205,13 @@ fn names_go_both_ways() {
         assert_eq!(text, format!("\"{dtype}\""));
         assert_eq!(serde_json::from_str::<DType>(&text).unwrap(), dtype);
     }
-    let error = DType::parse("bfloat").unwrap_err();
+    for (given, ours) in
+        [("fp16", "float16"), ("torch.bfloat", "bfloat16"), ("BF16", "bfloat16"), ("4bit", "int4")]
+    {
+        let told = DType::parse(given).unwrap_err().to_string();
+        assert!(told.contains(&format!("\"{given}\"; in loom that is \"{ours}\". Known: ")), "{told}");
+    }
+    let error = DType::parse("bfloat1").unwrap_err();
     assert!(matches!(error, Error::DType(_)));
     assert!(error.to_string().contains("did you mean \"bfloat16\"?"), "{error}");
     let error = serde_json::from_str::<DType>("\"int9\"").unwrap_err();

@@ -12,7 +12,7 @@ use crate::dtype::Packing;
 use crate::ops::Op;
 use crate::program::{ParameterRef, Phase, Place, Program};
 use crate::shader::{Accelerator, Allocation, Operand};
-use crate::state::{self, Registry};
+use crate::state::{self, DeviceGradient, Registry, WaitingGradients};
 use crate::tensor::Buffer;
 use crate::weights::WeightStore;
 use crate::{Error, Result};
@@ -61,7 +61,6 @@ pub(crate) struct Mirror {
     /// What layers keep, by number.
     kept: Vec<Option<Allocation>>,
     states: Side,
-    aside: Aside,
 }
 
 /// Where the newest content is.
@@ -83,7 +82,6 @@ impl Mirror {
             moments: Side::Host,
             kept: Vec::new(),
             states: Side::Host,
-            aside: Aside::default(),
         }
     }
 
@@ -390,25 +388,21 @@ impl state::Mirror for Mirror {
         Ok(Some(Box::new(Fetching::begin(&self.gpu, &operands)?)))
     }
 
-    fn lay_gradients_aside(&mut self, stores: &[(usize, usize)]) -> Result<()> {
+    fn waiting_gradients(&self) -> Box<dyn WaitingGradients> {
+        Box::new(Aside::new(self.gpu.clone()))
+    }
+
+    fn gradients_of(&self, stores: &[(usize, usize)]) -> Result<Vec<DeviceGradient>> {
         self.gradients_here()?;
         let gradient = |(store, elements): &(usize, usize)| {
-            let held = self.stores.get(*store)?.gradient.clone()?;
-            Some((*store, *elements, held)).filter(|_| *elements > 0)
+            let memory = self.stores.get(*store)?.gradient.clone()?;
+            Some(DeviceGradient { store: *store, elements: *elements, memory }).filter(|_| *elements > 0)
         };
-        self.aside.copy(&self.gpu, &stores.iter().filter_map(gradient).collect())
+        Ok(stores.iter().filter_map(gradient).collect())
     }
 
-    fn add_gradients_laid_aside(&mut self) -> Result<()> {
-        self.gradients_here()?;
-        let stores = &self.stores;
-        self.aside.add(&self.gpu, |store| stores.get(store)?.gradient.as_ref())?;
+    fn note_gradients(&mut self) {
         self.gradients = Side::Device;
-        Ok(())
-    }
-
-    fn forget_gradients_laid_aside(&mut self) {
-        self.aside.forget();
     }
 
     fn current_state(&self, number: usize, elements: usize, bytes: &mut [u8]) -> Result<()> {

@@ -205,11 +205,21 @@ impl<const N: usize> Window<N> {
                 }
             };
             if output[axis] == 0 {
+                // What looks like (height, width, colours), or (steps, features).
+                let turned = N < 3 && axis + 1 == N && input[axis] <= 4 && channels > 4;
                 return Err(Error::Shape(format!(
-                    "{name}: a window that reaches over {reach} does not fit a {} of {} with this padding; \
-                     use a smaller kernel or dilation, or more padding",
+                    "{name}: a window that reaches over {reach} does not fit a {} of {} with this padding; {}",
                     axis_name::<N>(axis),
-                    input[axis]
+                    input[axis],
+                    if turned {
+                        format!(
+                            "channels come first: if they are the last extent, {}, put it first in input_shape, \
+                             and give np.moveaxis(x, -1, 1)",
+                            input[axis]
+                        )
+                    } else {
+                        "use a smaller kernel or dilation, or more padding".into()
+                    }
                 )));
             }
         }

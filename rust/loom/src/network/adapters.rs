@@ -128,7 +128,9 @@ impl Network {
         let place = self.find_adapter(cell, layer, name)?;
         let settings = &mut self.layer_mut(cell, layer)?.adapters[place].settings;
         if (settings.active, settings.trainable) != (active, trainable) {
+            let computes_otherwise = settings.active != active;
             (settings.active, settings.trainable) = (active, trainable);
+            self.registry.epochs_passed += u64::from(computes_otherwise);
             self.invalidate();
         }
         Ok(())

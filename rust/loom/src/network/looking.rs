@@ -4,8 +4,8 @@
 use super::Network;
 use super::mode::{LayerValue, Mode};
 use super::placed::{Coordinates, at_layer};
-use super::predict::check_rows;
 use super::programs::ProgramKey;
+use super::rows::check_rows;
 use super::values::values_of;
 use crate::ops::{Attention, Direction, Op};
 use crate::precision::in_precision;

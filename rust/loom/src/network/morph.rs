@@ -122,6 +122,8 @@ impl Network {
                 placed.numerics = numerics;
             }
         }
+        // Whoever goes on from what was computed before, goes on from other weights.
+        self.registry.epochs_passed += 1;
         self.invalidate();
         Ok(())
     }

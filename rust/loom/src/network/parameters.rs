@@ -135,15 +135,16 @@ impl Network {
         self.build()?;
         self.synchronize()?;
         let (store, index) = self.find_parameter(cell, layer, name)?;
+        // Before there is memory for what a setting says, which may be anything.
+        let context = describe_path(self.layer(cell, layer)?);
+        let in_place = |error| error::in_context(&context, error);
+        self.registry.stores[store].check_shape(index, values.shape()).map_err(in_place)?;
         self.registry.stores[store].fill_bare()?;
         // A device knows no change of what is left of a master.
         if !(self.registry.stores[store].keeps(index) && self.device.is_host()) {
             self.thaw_where(|placed| placed.store == Some(store))?;
         }
-        let placed = self.layer(cell, layer)?;
         let before = self.registry.stores[store].get(index)?;
-        let context = describe_path(placed);
-        let in_place = |error| error::in_context(&context, error);
         self.registry.stores[store].set(index, &values).map_err(in_place)?;
         if let Err(error) = self.refresh_versions() {
             // A value that the packed type cannot hold: put the old one back.

@@ -5,11 +5,12 @@ use super::lower::{Backward, Lowered};
 use super::mode::Mode;
 use super::ports::IndexRange;
 use super::programs::ProgramKey;
+use super::rows::check_rows;
 use crate::ops::StepValues;
 use crate::precision::in_precision;
 use crate::program::{Access, Builder, Phase, Ports, Program, Run, Value};
 use crate::simd::Real;
-use crate::tensor::{Elements, Shape, Tensor, TensorView, check_finite};
+use crate::tensor::{Elements, Tensor, TensorView, check_finite};
 use crate::{Error, Result, extents, interrupt};
 use std::ops::Range;
 
@@ -252,24 +253,4 @@ fn find<T: Real>(
     x.chunks_exact(width).enumerate().find_map(|(row, x)| {
         x[range.clone()].iter().map(|x| x.to_f64()).find(|x| wrong(*x)).map(|x| (row, x))
     })
-}
-
-/// Checks that an array holds at least one row of this shape.
-pub(crate) fn check_rows(array: &TensorView<'_>, row: &Shape, what: &str) -> Result<()> {
-    let shape = array.shape();
-    if shape.is_empty() || shape[1..] != row[..] {
-        let mut message = format!(
-            "{what} has shape {}, expected (batch, {}",
-            Shape::from(shape),
-            row.to_string().trim_start_matches('(')
-        );
-        if *shape == row[..] {
-            message += "; for one sample add a batch axis, as in x[None]";
-        }
-        return Err(Error::Shape(message));
-    }
-    if shape[0] == 0 {
-        return Err(Error::Value(format!("{what} is empty: it has no rows")));
-    }
-    Ok(())
 }

@@ -4,7 +4,9 @@ use super::Network;
 use super::kept_back::KeptBack;
 use crate::device::Device;
 use crate::error::AS_READ_BACK;
+use crate::simd::Cpu;
 use crate::state::{Carried, CarriedCopy, OptimizerState};
+use crate::weights::WeightStore;
 use crate::{Error, Result};
 
 impl Network {
@@ -44,6 +46,27 @@ impl Network {
         let fits = |copy: &&CarriedCopy| self.is_built() && copy.places() == self.carried_in_training();
         let Some(copy) = copy.filter(fits) else { return Ok(None) };
         copy.placed_on(self.precision, device.accelerator().as_ref()).map(Some)
+    }
+
+    /// Packs anew, as far as that can be done, what a call has left older than its master: one that failed half way
+    /// through an update, say. What cannot be packed says so when it is read, until the weight is another one.
+    ///
+    /// [`Trainer::step`](crate::train::Trainer::step) and the manual loop do so after an error. It is nothing to do
+    /// between calls, and costs a look at a number for each packed weight then.
+    pub fn mend(&mut self) {
+        if !self.built || self.registry.stores.iter().all(WeightStore::is_current) {
+            return;
+        }
+        // What a device has is packed anew once it is brought back.
+        if self.registry.mirror().is_ok_and(|mirror| mirror.masters_ahead()) {
+            return;
+        }
+        let Ok(cpu) = Cpu::global() else { return };
+        self.key_draws();
+        for store in &mut self.registry.stores {
+            // An error is that of a weight that its type does not hold.
+            drop(store.refresh(cpu));
+        }
     }
 
     /// Goes back to what the host has, where the device was lost with anything newer.

@@ -4,8 +4,8 @@ mod kept;
 pub(super) mod outputs;
 
 use self::outputs::Outputs;
-use super::predict::check_rows;
 use super::programs::ProgramKey;
+use super::rows::check_rows;
 use super::{Ending, Mode, Network, SessionExtent};
 use crate::ops::StepValues;
 use crate::precision::in_precision;

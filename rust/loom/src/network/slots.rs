@@ -1,7 +1,7 @@
 //! Sessions whose sequences come and go, each at a place of its own.
 
-use super::predict::check_rows;
 use super::programs::ProgramKey;
+use super::rows::check_rows;
 use super::session::outputs::Outputs;
 use super::{Ending, Mode, Network, SessionExtent};
 use crate::ops::{RowPlace, StepValues};

@@ -2,6 +2,7 @@
 //! a mesh, the counters of a training; and the names by which programs find all of it.
 
 mod loss_scale;
+mod on_device;
 mod optimizer_state;
 mod place;
 mod registry;
@@ -11,10 +12,11 @@ mod states;
 mod training;
 
 pub use loss_scale::LossScale;
+pub use on_device::{DeviceGradient, Fetch, WaitingGradients};
 pub use optimizer_state::{Notes, OptimizerState};
 pub use place::{LayerPath, ParameterRef, Place, Value};
 pub(crate) use registry::StatesBefore;
-pub use registry::{Fetch, Mirror, Registry};
+pub use registry::{Mirror, Registry};
 pub(crate) use ring::Member;
 pub use ring::Ring;
 pub use spec::{CarriedSpec, StateSpec};

@@ -1,5 +1,6 @@
 //! Everything of a network that persists from step to step.
 
+use super::on_device::{DeviceGradient, Fetch, WaitingGradients};
 use super::place::ParameterRef;
 use super::ring::Ring;
 use super::states::{Carried, State};
@@ -62,21 +63,17 @@ pub trait Mirror: Any + Debug + Send {
     /// As [`current`](Self::current).
     fn begin_fetch(&self, stores: &[(usize, usize)]) -> Result<Option<Box<dyn Fetch>>>;
 
-    /// Copies the newest gradients of these stores, each of so many elements, to where they wait for others, on top of
-    /// what waits already.
+    /// Room for gradients to wait in on this device, for who adds up several; it goes with who asked for it.
+    fn waiting_gradients(&self) -> Box<dyn WaitingGradients>;
+
+    /// The newest gradients of those of these stores, each of so many elements, that have any here.
     ///
     /// # Errors
-    /// As [`current`](Self::current); [`Error::Internal`] where the host has the newest.
-    fn lay_gradients_aside(&mut self, stores: &[(usize, usize)]) -> Result<()>;
+    /// [`Error::Internal`] where the host has the newest.
+    fn gradients_of(&self, stores: &[(usize, usize)]) -> Result<Vec<DeviceGradient>>;
 
-    /// Makes the gradients what the newest that wait come to with them.
-    ///
-    /// # Errors
-    /// As [`lay_gradients_aside`](Self::lay_gradients_aside); [`Error::Internal`] where none wait.
-    fn add_gradients_laid_aside(&mut self) -> Result<()>;
-
-    /// Lets go of gradients that wait.
-    fn forget_gradients_laid_aside(&mut self);
+    /// Takes note that gradients were changed here.
+    fn note_gradients(&mut self);
 
     /// Reads back something kept beside the parameters, where this has the newer one.
     ///
@@ -89,15 +86,6 @@ pub trait Mirror: Any + Debug + Send {
     /// # Errors
     /// As [`current`](Self::current); the host then has what was last read back.
     fn synchronize(&mut self, registry: &mut Registry) -> Result<()>;
-}
-
-/// What is on its way from a device.
-pub trait Fetch: Debug {
-    /// Waits for it, and hands its bytes over.
-    ///
-    /// # Errors
-    /// [`Error::Device`] where the device was lost.
-    fn finish(self: Box<Self>, take: &mut dyn FnMut(&[u8])) -> Result<()>;
 }
 
 /// Masters and versions, gradients and optimizer moments: one entry a layer with parameters.

@@ -43,7 +43,7 @@ pub struct Evaluator {
 /// The most programs that wait for extents of the input to come again.
 const MOST_COMPILED: usize = 8;
 
-/// What an evaluation's program depends on, beside network and config.
+/// What an evaluation's program depends on, beside the config.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Form {
     classes: bool,
@@ -51,6 +51,7 @@ struct Form {
     labelled: bool,
     weighing: Weighing,
     extents: ExtentsKey,
+    revision: u64,
 }
 
 /// A program that evaluates.
@@ -121,8 +122,10 @@ impl Evaluator {
     /// Takes in all rows of these examples, `batch_size` at a time.
     ///
     /// # Errors
-    /// [`Error::Shape`], [`Error::Value`] and [`Error::NonFinite`] for examples that do not fit.
+    /// [`Error::Shape`], [`Error::Value`] and [`Error::NonFinite`] for examples that do not fit; [`Error::State`] for
+    /// a network that is not built any more.
     pub fn update(&mut self, network: &Network, examples: &Examples<'_>, batch_size: usize) -> Result<()> {
+        network.check_built()?;
         check_examples(network, &self.config, examples)?;
         in_precision!(network.precision(), T => self.update_in::<T>(network, examples, batch_size))
     }
@@ -211,8 +214,11 @@ impl Evaluator {
         let classes = examples.target.are_classes_for(&self.config.loss, network.output_shape())?;
         let row = TargetRow::of(network, &self.config, &examples.target)?;
         let labelled = row.is_some_and(|row| row.labelled);
-        let form = Form { classes, labelled, weighing: examples.weighing(), extents: network.extents_key() };
-        self.compiled.retain(|compiled| compiled.run.is_on(&network.device));
+        let revision = network.revision;
+        let (weighing, extents) = (examples.weighing(), network.extents_key());
+        let form = Form { classes, labelled, weighing, extents, revision };
+        self.compiled
+            .retain(|compiled| compiled.form.revision == revision && compiled.run.is_on(&network.device));
         let fits = |compiled: &Compiled| compiled.form == form && compiled.run.program().capacity() >= rows;
         let Compiled { mut run, op, .. } = match self.compiled.iter().position(fits) {
             Some(place) => self.compiled.remove(place),

@@ -259,6 +259,8 @@ impl Network {
         self.registry.clear_moments();
         self.optimizer_state.optimizer = optimizer;
         self.optimizer_state.updates = 0;
+        // Trainers that are under way have to make moments anew.
+        self.revision += 1;
         Ok(())
     }
 
@@ -323,7 +325,11 @@ impl Network {
         let mut run = self.device.run(Arc::new(b.finish(1, &Rewrites::default())?))?;
         run.rows = 1;
         run.execute(Access::Exclusive(&mut self.registry), Phase::Verdict..=Phase::Verdict, &values)?;
-        if let Some(fault) = land(self, &mut run, &values)? {
+        let landed = land(self, &mut run, &values);
+        if landed.is_err() {
+            self.mend();
+        }
+        if let Some(fault) = landed? {
             return Err(fault.error_of_update());
         }
         self.registry.gradients_zeroed = true;

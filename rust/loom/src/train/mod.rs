@@ -2,6 +2,8 @@
 
 mod batch;
 mod buckets;
+#[cfg(test)]
+mod changed_tests;
 mod clip;
 mod coding;
 mod config;

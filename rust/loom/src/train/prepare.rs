@@ -59,6 +59,8 @@ pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resu
         network.optimizer_state.optimizer = rule.clone();
     } else {
         network.registry.clear_moments();
+        // Trainers that are under way have to make sure of theirs.
+        network.revision += 1;
         network.optimizer_state = OptimizerState { optimizer: rule.clone(), ..OptimizerState::default() };
         network.notes = Notes::default();
         network.came_without_state = false;

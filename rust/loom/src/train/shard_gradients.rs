@@ -98,14 +98,21 @@ pub(super) fn bucket_gradient<T: Real>(network: &Network, bucket: &Bucket) -> Ve
 
 /// Makes the network's gradients, where they lie, what sums before them come to with them, the nearest one first.
 pub(super) fn add_before<T: Real>(cpu: &Cpu, network: &mut Network, buckets: &[Bucket], lefts: &[Vec<T>]) {
-    for_each_gradient(network, buckets, |gradient, at| {
-        cpu.pool().for_each_chunk(gradient, CHUNK, |number, gradient| {
-            for left in lefts {
-                for (sum, left) in gradient.iter_mut().zip(&left[at + number * CHUNK..]) {
-                    *sum = *left + *sum;
-                }
+    for_each_gradient(network, buckets, |gradient, at| add_lefts(cpu, gradient, lefts, at));
+}
+
+/// Makes a gradient, which begins at a place in the order of the buckets, what sums before it come to with it, the
+/// nearest one first.
+pub(super) fn add_lefts<T: Real>(cpu: &Cpu, gradient: &mut [T], lefts: &[Vec<T>], at: usize) {
+    if lefts.is_empty() {
+        return;
+    }
+    cpu.pool().for_each_chunk(gradient, CHUNK, |number, gradient| {
+        for left in lefts {
+            for (sum, left) in gradient.iter_mut().zip(&left[at + number * CHUNK..]) {
+                *sum = *left + *sum;
             }
-        });
+        }
     });
 }
 

@@ -11,7 +11,7 @@ use crate::Result;
 use crate::network::Network;
 use crate::ops::StepValues;
 use crate::simd::{Cpu, Real};
-use crate::state::State;
+use crate::state::{DeviceGradient, State, WaitingGradients};
 use crate::tensor::Buffer;
 use std::ops::Range;
 
@@ -56,24 +56,55 @@ impl<T: Real> OneByOne<'_, '_, T> {
         }
         self.lay_aside()?;
         self.sum_on_device(right)?;
-        add_aside(self.network, 1)?;
+        self.trainer.add_aside(self.network, self.buckets, 1)?;
         Ok(true)
     }
 
     /// Has the newest gradient wait on its device.
     pub(super) fn lay_aside(&mut self) -> Result<()> {
-        let stores = self.buckets.iter().flat_map(|bucket| bucket.stores.iter().zip(&bucket.lengths));
-        let stores: Vec<_> = stores.map(|(store, len)| (*store, *len)).collect();
-        self.network.registry.device_gradients()?.lay_gradients_aside(&stores)
+        let newest = on_device(self.network, self.buckets)?;
+        self.trainer.waiting(self.network)?.lay_aside(newest)
     }
 }
 
-/// Adds the newest gradient on a device to so many that wait there.
-pub(super) fn add_aside(network: &mut Network, waiting: usize) -> Result<()> {
-    for _ in 0..waiting {
-        network.registry.device_gradients()?.add_gradients_laid_aside()?;
+/// The newest gradients, which are on a device.
+fn on_device(network: &mut Network, buckets: &[Bucket]) -> Result<Vec<DeviceGradient>> {
+    let stores = buckets.iter().flat_map(|bucket| bucket.stores.iter().zip(&bucket.lengths));
+    let stores: Vec<_> = stores.map(|(store, len)| (*store, *len)).collect();
+    network.registry.device_gradients()?.gradients_of(&stores)
+}
+
+impl Trainer {
+    /// What waits on the network's device, and goes with the trainer.
+    fn waiting(&mut self, network: &mut Network) -> Result<&mut dyn WaitingGradients> {
+        let waiting = match self.waiting.take() {
+            Some(waiting) => waiting,
+            None => network.registry.device_gradients()?.waiting_gradients(),
+        };
+        Ok(&mut **self.waiting.insert(waiting))
     }
-    Ok(())
+
+    /// Lets go of what waits on a device: that of a step that has failed.
+    pub(super) fn forget_waiting(&mut self) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.forget();
+        }
+    }
+
+    /// Adds the newest gradient on a device to so many that wait there.
+    pub(super) fn add_aside(
+        &mut self,
+        network: &mut Network,
+        buckets: &[Bucket],
+        waiting: usize,
+    ) -> Result<()> {
+        for _ in 0..waiting {
+            let newest = on_device(network, buckets)?;
+            self.waiting(network)?.add_to(newest)?;
+            network.registry.device_gradients()?.note_gradients();
+        }
+        Ok(())
+    }
 }
 
 impl<T: Real> Shards<T> for OneByOne<'_, '_, T> {

@@ -8,11 +8,12 @@ use super::buckets::{Bucket, Route, Sums, buckets, exchange_all};
 use super::coding::Coding;
 use super::cut::{Cut, StepRows};
 use super::exchange::{Exchange, agree};
+use super::fault::describe_at;
 use super::landing::Fate;
 use super::lockstep::meetings;
 use super::prepare::check_examples;
-use super::shard_gradients::{Shards, add_before, bucket_gradient, sum_of, take_flat, take_sums};
-use super::shard_passes::{OneByOne, Together, add_aside, nodes};
+use super::shard_gradients::{Shards, add_before, add_lefts, bucket_gradient, sum_of, take_flat, take_sums};
+use super::shard_passes::{OneByOne, Together, nodes};
 use super::spare::Spare;
 use super::split;
 use super::states::take_on_states;
@@ -21,9 +22,9 @@ use super::summing::{halves, numbers, share};
 use super::trainer::Trainer;
 use super::units::{Unit, carried_of_all, carried_rows, set_mean_states};
 use crate::network::Network;
-use crate::ops::StepValues;
+use crate::ops::{Op, StepValues};
 use crate::precision::in_precision;
-use crate::program::{Access, Phase};
+use crate::program::{Access, Phase, Program};
 use crate::simd::{Cpu, Real};
 use crate::state::{Carried, Fetch, State};
 use crate::{Error, Result};
@@ -67,6 +68,9 @@ impl Trainer {
             if let Some((whole, _)) = self.whole_carried.take() {
                 network.registry.carried = Some(whole);
             }
+            if outcome.is_err() {
+                network.mend();
+            }
             outcome
         })
     }
@@ -95,7 +99,7 @@ impl Trainer {
     /// in the order of the shards, so that it is the same number everywhere.
     fn cut<'a, T: Real>(
         &mut self,
-        network: &Network,
+        network: &mut Network,
         step: &StepRows<'a>,
         (shards, own): (usize, Range<usize>),
         exchange: &mut dyn Exchange,
@@ -165,6 +169,7 @@ impl Trainer {
         self.config.check_accumulation()?;
         let own = share(shards, ranks, rank);
         let (cut, total) = self.cut::<T>(network, step, (shards, own.clone()), exchange)?;
+        check_statistics(network, self.run.program(), &cut)?;
         if total == 0.0 {
             return Ok(left_out(network, values.rate));
         }
@@ -342,7 +347,7 @@ impl Trainer {
         // Where they are made, sums cost a device next to nothing; on their way to the host they would take longer than all else.
         let on_device = one_by_one.trainer.run.is_remote() && !by_shard;
         if on_device {
-            one_by_one.network.registry.device_gradients()?.forget_gradients_laid_aside();
+            one_by_one.trainer.forget_waiting();
         }
         let mut nodes = nodes(shards, &own, by_shard);
         let open = match place(own.end - 1).is_empty() {
@@ -448,6 +453,7 @@ impl Trainer {
         states: Option<&[State]>,
         send: &mut dyn FnMut(Sums<T>),
     ) -> Result<Vec<Unit<T>>> {
+        let cpu = Cpu::global()?;
         let Own { sums, last, mut units } = own;
         let whole = |bucket: &Bucket| -> Sums<T> {
             sums.iter().map(|(node, sum)| (*node, sum[bucket.place.clone()].to_vec())).collect()
@@ -456,7 +462,7 @@ impl Trainer {
         let mut coming: VecDeque<Option<Box<dyn Fetch>>> = VecDeque::new();
         if let Some(last) = last.as_ref().filter(|_| self.run.is_remote()) {
             self.backward(network, buckets, &last.values)?;
-            add_aside(network, last.aside)?;
+            self.add_aside(network, buckets, last.aside)?;
             for bucket in buckets {
                 coming.push_back(network.registry.begin_fetch(&bucket.stores)?);
             }
@@ -476,11 +482,7 @@ impl Trainer {
                         bucket_gradient::<T>(network, bucket)
                     }
                 };
-                for left in &last.lefts {
-                    for (sum, left) in gradient.iter_mut().zip(&left[bucket.place.clone()]) {
-                        *sum = *left + *sum;
-                    }
-                }
+                add_lefts(cpu, &mut gradient, &last.lefts, bucket.place.start);
                 parts.push((last.node, gradient));
                 split::let_go(&mut network.registry, &bucket.stores);
             }
@@ -506,7 +508,7 @@ impl Trainer {
         let Own { sums, last, mut units } = own;
         if let Some(last) = last {
             self.backward(network, buckets, &last.values)?;
-            add_aside(network, last.aside)?;
+            self.add_aside(network, buckets, last.aside)?;
             if !last.lefts.is_empty() {
                 add_before(cpu, network, buckets, &last.lefts);
             }
@@ -570,4 +572,20 @@ fn summed_of<T: Real>(
         sums.extend(sum_of(cpu, node, &mut together)?.map(|sum| (node, sum)));
     }
     Ok(Own { sums, last: None, units })
+}
+
+/// Refuses shards that are too small for layers that take statistics of each by itself; alike in every process.
+fn check_statistics(network: &Network, program: &Program, cut: &Cut<'_>) -> Result<()> {
+    let of_shards = program.steps().iter().find_map(|step| match &step.op {
+        Op::ChannelMoments(moments) if !moments.part && moments.inner == 1 => Some(step.at.as_ref()),
+        _ => None,
+    });
+    let (Some(at), shards) = (of_shards, cut.shards()) else { return Ok(()) };
+    let Some(shard) = (0..shards).find(|shard| cut.place(*shard).len() == 1) else { return Ok(()) };
+    Err(Error::Value(format!(
+        "{}: batch normalisation needs more than one value a channel in training, and shard {shard} of {shards} has \
+         a single row, with one value a channel: train with larger batches or fewer shards, leave out the last \
+         incomplete batch, or use BatchNorm(synchronized=True), whose statistics are those of all shards together",
+        describe_at(network, at)
+    )))
 }

@@ -79,7 +79,10 @@ impl Trainer {
         batches: &[(&Examples<'_>, Rows<'_>)],
     ) -> Result<StepReport> {
         let outcome = in_precision!(network.precision(), T => self.step_in::<T>(network, batches));
-        outcome.map_err(|error| network.with_loss(error))
+        outcome.map_err(|error| {
+            network.mend();
+            network.with_loss(error)
+        })
     }
 
     /// Brings the newest weights back from a device if it is time to, so that not all is lost with it: at most one

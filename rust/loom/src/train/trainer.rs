@@ -14,7 +14,7 @@ use crate::ops::Loss;
 use crate::precision::in_precision;
 use crate::program::{Run, Value};
 use crate::simd::Real;
-use crate::state::Carried;
+use crate::state::{Carried, WaitingGradients};
 use crate::tensor::{Buffer, Tensor};
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -66,6 +66,8 @@ pub struct Trainer {
     pub(super) plan: Plan,
     pub(super) op: Loss,
     pub(super) run: Run,
+    /// The network's revision that the program is of.
+    revision: u64,
     pub(super) total_steps: u64,
     /// Programs for other extents of the input, the one used last at the end.
     idle: Vec<Idle>,
@@ -87,6 +89,8 @@ pub struct Trainer {
     pub(super) coding: Option<Coding>,
     /// Memory for gradients of shards.
     pub(super) spare: Spare,
+    /// Where those wait that lie on a device.
+    pub(super) waiting: Option<Box<dyn WaitingGradients>>,
     pub(super) class_axis: ClassAxis,
     pub(super) frames: Frames,
     /// When the weights are next copied from a device, so that not all is lost with it.
@@ -157,6 +161,7 @@ impl Trainer {
             plan,
             op,
             run: network.device().run(Arc::new(program))?,
+            revision: network.revision,
             total_steps,
             idle: Vec::new(),
             looking,
@@ -168,6 +173,7 @@ impl Trainer {
             whole_carried: None,
             coding: None,
             spare: Spare::default(),
+            waiting: None,
             class_axis,
             frames: Frames::default(),
             next_copy: Instant::now() + LEAST_PAUSE,
@@ -250,10 +256,10 @@ impl Trainer {
     }
 
     /// Compiles anew where these batches are larger than any before, or bring weights, or the network
-    /// has moved to another device.
+    /// has changed or moved to another device.
     pub(super) fn fit_plan(
         &mut self,
-        network: &Network,
+        network: &mut Network,
         batches: &[(&Examples<'_>, Rows<'_>)],
     ) -> Result<()> {
         let rows = batches.iter().map(|(_, rows)| rows.len()).max().unwrap_or(0);
@@ -267,8 +273,31 @@ impl Trainer {
         self.fit(network, rows, wanted)
     }
 
-    /// Compiles anew unless the program is `wanted` and has room for these rows.
-    pub(super) fn fit(&mut self, network: &Network, rows: usize, mut wanted: Plan) -> Result<()> {
+    /// Whether the network has changed since the program was compiled, in what programs depend on.
+    pub(super) fn is_outdated(&self, network: &Network) -> bool {
+        self.revision != network.revision
+    }
+
+    /// Makes ready for a network that has changed: a step of the program before would read weights as they were
+    /// packed then, and move masters without packing them anew. Moments, counters and the place in the data go on.
+    fn take_up(&mut self, network: &mut Network) -> Result<()> {
+        network.build()?;
+        network.thaw_trained()?;
+        prepare_state(network, &self.config, true)?;
+        self.class_axis = class_axis(network.output_shape(), &self.config)?;
+        self.forget_examples();
+        self.idle.clear();
+        self.beside.clear();
+        (self.coding, self.spare, self.waiting) = (None, Spare::default(), None);
+        Ok(())
+    }
+
+    /// Compiles anew unless the program is `wanted`, of the network as it is, and has room for these rows.
+    pub(super) fn fit(&mut self, network: &mut Network, rows: usize, mut wanted: Plan) -> Result<()> {
+        let outdated = self.is_outdated(network);
+        if outdated {
+            self.take_up(network)?;
+        }
         wanted.turn = self.config.turn(network.optimizer_state.epoch);
         wanted.apart = self.shuffled && network.carries;
         wanted.extents = network.extents_key();
@@ -276,12 +305,13 @@ impl Trainer {
             wanted.capacity = rows.next_power_of_two();
         }
         let moved = !self.run.is_on(network.device());
-        if wanted == self.plan && !moved {
+        if wanted == self.plan && !moved && !outdated {
             return Ok(());
         }
         if moved {
             self.forget_examples();
             self.idle.clear();
+            self.waiting = None;
         }
         let resized = wanted.extents != self.plan.extents;
         let again = self.idle.iter().position(|idle| resized && idle.plan == wanted);
@@ -292,13 +322,14 @@ impl Trainer {
                 Idle { plan: wanted, op, run: network.device().run(Arc::new(program))? }
             }
         };
+        self.revision = network.revision;
         let plan = std::mem::replace(&mut self.plan, next.plan);
         let op = std::mem::replace(&mut self.op, next.op);
         let run = std::mem::replace(&mut self.run, next.run);
         if resized {
             self.class_axis = class_axis(network.output_shape(), &self.config)?;
         }
-        if resized && !moved {
+        if resized && !moved && !outdated {
             self.forget_examples();
             if self.idle.len() >= MOST_IDLE {
                 self.idle.remove(0);

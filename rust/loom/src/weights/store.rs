@@ -224,22 +224,32 @@ impl WeightStore {
         Ok(())
     }
 
+    /// Refuses extents that are not a parameter's in the outside's layout.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] then.
+    pub(crate) fn check_shape(&self, index: usize, shape: &[usize]) -> Result<()> {
+        let info = &self.parameters[index];
+        let expected = info.layout.outside_shape();
+        if shape == expected {
+            return Ok(());
+        }
+        Err(Error::Shape(format!(
+            "parameter \"{}\" has shape {}, got {}",
+            info.name,
+            Shape::new(expected),
+            Shape::from(shape)
+        )))
+    }
+
     /// Sets a parameter from the outside's layout.
     ///
     /// # Errors
     /// [`Error::Shape`] for other extents, [`Error::NonFinite`] for infinity and NaN,
     /// [`Error::State`] where the master was dropped.
     pub fn set(&mut self, index: usize, values: &TensorView<'_>) -> Result<()> {
+        self.check_shape(index, values.shape())?;
         let info = &self.parameters[index];
-        let expected = info.layout.outside_shape();
-        if values.shape() != expected {
-            return Err(Error::Shape(format!(
-                "parameter \"{}\" has shape {}, got {}",
-                info.name,
-                Shape::new(expected),
-                Shape::from(values.shape())
-            )));
-        }
         if values.first_non_finite().is_some() {
             return Err(Error::NonFinite(format!(
                 "values for parameter \"{}\" hold NaN or infinity",

@@ -205,36 +205,51 @@ impl WeightStore {
         Ok(())
     }
 
+    /// Whether no version is older than the master; there is nothing to make one of where that was dropped.
+    pub(crate) fn is_current(&self) -> bool {
+        self.master.is_none()
+            || self.versions.iter().flatten().all(|version| version.epoch == Some(self.epoch))
+    }
+
     /// Makes every version anew that the master has left behind, on the threads of `cpu`.
     ///
     /// # Errors
-    /// As [`choose`](WeightStore::choose); what could not be made anew is not readable until it was.
+    /// As [`choose`](WeightStore::choose), of the first that cannot be made anew; such are not readable until they
+    /// were, all others are.
     pub fn refresh(&mut self, cpu: &Cpu) -> Result<()> {
         if self.master.is_none() {
             return Ok(());
         }
+        let mut outcome = Ok(());
         for index in 0..self.versions.len() {
             let stale = |version: &mut Version| version.epoch != Some(self.epoch);
             let Some(mut version) = self.versions[index].take_if(stale) else { continue };
             let made = self.make(Some(cpu), index, &mut version);
             self.versions[index] = Some(version);
-            made?;
+            outcome = outcome.and(made);
         }
-        Ok(())
+        outcome
     }
 
     /// How a parameter is packed, its bytes, and its scales.
     ///
     /// # Errors
-    /// [`Error::Internal`] for a version that is not there or that the master has left behind.
+    /// [`Error::Internal`] for a version that is not there, [`Error::State`] for one that the master has left behind
+    /// and that could not be made of it since.
     pub(crate) fn version(&self, dtype: DType, index: usize) -> Result<(Packing, &[u8], &[f32])> {
         match &self.versions[index] {
             Some(version) if version.packing.dtype == dtype && version.epoch == Some(self.epoch) => {
                 let (bytes, scales) = version.parts()?;
                 Ok((version.packing, bytes, scales))
             }
+            Some(version) if version.packing.dtype == dtype => Err(Error::State(format!(
+                "the weights of \"{}\" as {dtype} are older than the weights themselves: an update has failed half \
+                 way, and {dtype} may not hold what it has left; set the parameter, load the network from its \
+                 file, or choose another numeric type by morph()",
+                self.parameters[index].name
+            ))),
             _ => Err(Error::Internal(format!(
-                "the {dtype} version of \"{}\" is stale or missing",
+                "a program reads \"{}\" as {dtype}, which it is not packed as",
                 self.parameters[index].name
             ))),
         }

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loom._settings.files import content_of
 from loom.errors import FileError, SerializationError
 from loom.extras import require
 
@@ -43,7 +44,7 @@ def read_model(source: str | PathLike[str] | bytes) -> tuple[Any, Path | None]:
         path = Path(fspath(source))
         folder = path.parent
         try:
-            data = path.read_bytes()
+            data = content_of(path)
         except OSError as error:
             raise FileError(error.errno, f"the ONNX file {path} cannot be read: {error}") from error
     model = onnx.ModelProto()

@@ -180,6 +180,7 @@ impl TweenState {
         weight: Option<TensorView<'_>>,
     ) -> Result<f64> {
         self.require(Stage::Forward, "backward", "forward")?;
+        self.check_layers(network)?;
         if self.trainer.run.epoch != network.registry.epoch() {
             return Err(Error::State(
                 "the weights have moved since the forward pass; call forward again before backward".into(),
@@ -300,7 +301,7 @@ impl TweenState {
 
     /// Refuses to go on with a step that other layers have begun.
     fn check_layers(&self, network: &Network) -> Result<()> {
-        if self.layers == network.registry.epochs_passed {
+        if self.layers == network.registry.epochs_passed && !self.trainer.is_outdated(network) {
             return Ok(());
         }
         Err(Error::State(

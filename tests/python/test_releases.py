@@ -1,0 +1,60 @@
+"""What releases are made by: actions that nobody can exchange, and a recipe that installs what loom needs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+tomllib = pytest.importorskip("tomllib", reason="TOML is read from Python 3.11 on")
+yaml = pytest.importorskip("yaml", reason="the extra yaml is not installed")
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+
+
+def manifest(path: str) -> dict[str, Any]:
+    return tomllib.loads((ROOT / path).read_text())
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_named_by_commit_and_the_same_everywhere(workflow: Path) -> None:
+    jobs = yaml.safe_load(workflow.read_text())["jobs"]
+    used = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
+    told = re.findall(r"uses: (\S+) # v\d+\.\d+\.\d+$", workflow.read_text(), re.MULTILINE)
+    assert used
+    assert used == told, "every action has its version in a comment"
+    assert all(re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", action) for action in used)
+
+
+def test_an_action_has_one_version() -> None:
+    every = {line for path in WORKFLOWS for line in re.findall(r"uses: (\S+ # \S+)", path.read_text())}
+    assert len(every) == len({line.partition("@")[0] for line in every})
+
+
+def test_the_recipe_asks_for_what_the_package_does() -> None:
+    recipe = yaml.safe_load((ROOT / "recipe/recipe.yaml").read_text())
+    project = manifest("pyproject.toml")["project"]
+    wanted = {f"python{project['requires-python']}", *project["dependencies"]}
+    assert {name.replace(" ", "") for name in recipe["requirements"]["run"]} == wanted
+    built_by = {name.replace(" ", "") for name in recipe["requirements"]["host"]}
+    assert built_by >= set(manifest("pyproject.toml")["build-system"]["requires"])
+    assert recipe["context"]["version"] == manifest("Cargo.toml")["workspace"]["package"]["version"]
+    assert recipe["context"]["name"] == project["name"]
+
+
+def test_crates_are_published_after_those_they_need() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    commands = " ".join(step.get("run", "") for step in workflow["jobs"]["crates"]["steps"])
+    order = re.findall(r"cargo publish --locked -p ([\w-]+)", commands)
+    names = {
+        found["package"]["name"]: found
+        for found in (
+            manifest(f"rust/{folder}/Cargo.toml") for folder in ("loom", "loom-python", "loom-tests")
+        )
+    }
+    assert set(order) == {name for name, found in names.items() if found["package"].get("publish", True)}
+    for place, name in enumerate(order):
+        needed = {*names[name].get("dependencies", {}), *names[name].get("dev-dependencies", {})}
+        assert needed & names.keys() <= set(order[:place])
