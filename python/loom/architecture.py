@@ -61,8 +61,9 @@ class LinkConfig(Plain):
     Args:
         source: The cell whose output is handed over: (depth, row, column).
         target: The cell that gets it.
-        combine: "add" (shapes must be equal), "concat", or "context": the second input of those
-            layers of the target cell that take one.
+        combine: "add" or "multiply" (shapes must be equal), "concat", "context": the second input of
+            those layers of the target cell that take one, or "replace": in place of what flows there, so
+            that a branch begins.
         axis: For concat: the axis; the last, or the channels of images and volumes, where None.
 
     Raises:
@@ -78,7 +79,7 @@ class LinkConfig(Plain):
         where = "LinkConfig"
         for name in ("source", "target"):
             object.__setattr__(self, name, _place(where, name, getattr(self, name), "depth, row, column"))
-        combine = choice(where, "combine", self.combine, ("add", "concat", "context"))
+        combine = choice(where, "combine", self.combine, ("add", "multiply", "concat", "context", "replace"))
         object.__setattr__(self, "combine", combine)
         if self.axis is not None:
             if combine != "concat":

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loom import losses
+from loom.convert import as_numpy
 from loom.data import ArraySource, Data, Source, TrainingBatch, as_source
 from loom.data.splitting import hold_out
 from loom.diagnosis import look, thresholds
-from loom.diagnosis.arrays import not_finite
-from loom.diagnosis.case import Case
+from loom.diagnosis.arrays import look_at_arrays, not_finite
+from loom.diagnosis.batches import look_at_batches
+from loom.diagnosis.case import Case, Rows, stages
+from loom.diagnosis.labels import look_at_labels
 from loom.diagnosis.names import ALL, finding, ignored
+from loom.diagnosis.output import look_at_output
 from loom.diagnosis.overlap import look_at_overlap
 from loom.engine import Engine, engine_of
 from loom.engine.told import classes_of
-from loom.errors import LoomError, NonFiniteError
+from loom.errors import DataError, LoomError, NonFiniteError
 from loom.network import Network
 from loom.network.layers import LayerHandle
 from loom.network.pickling import bare_copy
@@ -29,8 +33,9 @@ from loom.training.automatic import is_open, settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Examples
 from loom.training.labelling import as_known, learn_classes, with_indices
+from loom.training.ported import packed, settled_outputs
 from loom.training.rehearsal import Rehearsal, batches, chosen_rows
-from loom.training.signs import case_of
+from loom.training.signs import case_of, cases_of_ports
 
 __all__ = ["doctor"]
 
@@ -91,9 +96,10 @@ def doctor(
     left_out = ignored("doctor: ignore", ignore)
     engine = engine_of(net)
     engine.check_idle("doctor")
-    engine.check_single("doctor")
     engine.check_fixed("doctor")
     engine.build()
+    if engine.ports is not None:
+        return _report(*_of_ports(net, engine, data, config, validation), left_out)
     data = as_known(engine, data, config)
     validation = None if validation is None else as_known(engine, validation, config)
     told = engine.native.card()
@@ -124,10 +130,133 @@ def doctor(
             found.append(finding("training-refuses", f"Training would raise: {error}.", "Do as it says."))
     if any(entry.severity == "error" for entry in found):
         skipped = dict.fromkeys(_BY_STEPS, "training refuses what there is")
+    return _report(found, skipped, left_out)
+
+
+def _report(found: list[Finding], skipped: dict[str, str], left_out: Sequence[str]) -> DoctorReport:
     kept = [entry for entry in found if entry.name not in left_out and ALL not in left_out]
     # Of one severity data and settings come before what they bring about.
     kept.sort(key=lambda entry: _ORDER.index(entry.severity))
     return DoctorReport(tuple(kept), {name: why for name, why in skipped.items() if name not in left_out})
+
+
+def _of_ports(
+    net: Network, engine: Engine, data: Data, config: TrainingConfig, validation: Data | None
+) -> tuple[list[Finding], dict[str, str]]:
+    """Looks at a network of named inputs or outputs: at each of them, and at steps of all together."""
+    ports = engine.ports
+    assert ports is not None
+    config = settled_outputs(engine, config)
+    whole_set, given = _given(data)
+    x = {name: as_numpy(given.input[name]) for name in _named(given.input, ports.input_names)}
+    if not ports.inputs:
+        x = {"": as_numpy(given.input)}
+    if ports.outputs:
+        y = {name: as_numpy(given.target[name]) for name in _named(given.target, ports.output_names)}
+    else:
+        y = {"": as_numpy(given.target)}
+        config = settled_by_target(engine, config, y[""])
+    found: list[Finding] = []
+    for what, arrays in (("input", x), ("targets", y)):
+        for name, values in arrays.items():
+            found += not_finite(values, f'{what} "{name}"' if name else what)
+    whole = dict(zip(ports.input_names, engine.native.index_limits(), strict=True))
+    floats = {name: values for name, values in x.items() if whole.get(name) is None}
+    if not ports.inputs and engine.reads_indices:
+        floats = {}
+    inputs, outputs = cases_of_ports(engine, config, floats, y, complete=whole_set)
+    with np.errstate(all="ignore"):
+        for name, case in inputs.items():
+            found += _told(look_at_arrays(case), f'Input "{name}": ' if name else "")
+        for name, case in outputs.items():
+            told = [*look_at_arrays(case), *look_at_labels(case), *look_at_output(case)]
+            # What concerns all outputs is told once.
+            known = {entry.name for entry in found}
+            told = [entry for entry in told if entry.name != "everything-frozen" or entry.name not in known]
+            found += _told(told, f'Output "{name}": ' if name else "")
+        found += look_at_batches(next(iter(outputs.values())))
+    if any(entry.severity == "error" for entry in found):
+        return found, dict.fromkeys(_BY_STEPS, "training refuses what there is")
+    try:
+        source = as_source(cast("Data", packed(engine, config, data)))
+        held_out = None if validation is None else as_source(cast("Data", packed(engine, config, validation)))
+        if isinstance(source, ArraySource) and isinstance(held_out, ArraySource):
+            pair = [
+                Rows(np.asarray(each.batch.input), np.asarray(each.batch.target))
+                for each in (source, held_out)
+            ]
+            found += look_at_overlap(pair[0], pair[1])
+        found += _steps_of_ports(net, engine, given, source, config, x, y)
+    except LoomError as error:
+        found.append(finding("training-refuses", f"Training would raise: {error}.", "Do as it says."))
+    return found, {}
+
+
+def _given(data: object) -> tuple[bool, Any]:
+    """Returns whether data is one batch in all, and the batch, or the first of several."""
+    pair = isinstance(data, tuple) and not all(isinstance(each, TrainingBatch) for each in data)
+    if isinstance(data, TrainingBatch) or pair:
+        return True, data if isinstance(data, TrainingBatch) else TrainingBatch(
+            *cast("tuple[Any, Any]", data)
+        )
+    if iter(cast("Any", data)) is data:
+        raise DataError(
+            f"{type(data).__name__} can be iterated only once, and training needs what it gives; give "
+            "arrays, or a list of batches"
+        )
+    first = next(iter(cast("Any", data)))
+    return False, first if isinstance(first, TrainingBatch) else TrainingBatch(*first)
+
+
+def _named(given: Any, names: Sequence[str]) -> Sequence[str]:  # noqa: ANN401 - a dictionary or a frame
+    for name in names:
+        if name not in given:
+            raise DataError(f'"{name}" is missing; the network has {", ".join(names)}')
+    return names
+
+
+def _told(found: Iterable[Finding], of: str) -> list[Finding]:
+    return [replace(entry, seen=of + entry.seen) for entry in found]
+
+
+def _steps_of_ports(
+    net: Network,
+    engine: Engine,
+    given: TrainingBatch,
+    source: Source,
+    config: TrainingConfig,
+    x: Mapping[str, NDArray[Any]],
+    y: Mapping[str, NDArray[Any]],
+) -> Iterator[Finding]:
+    """Finds what only computing shows of all inputs and outputs together."""
+    chosen = replace(config, device=engine.device) if config.device == "auto" else config
+    steps = 1
+    if isinstance(source, ArraySource):
+        steps = -(-source.rows // config.batch_size) * config.epochs
+    rehearsal = Rehearsal(bare_copy(net), chosen, max(steps, thresholds.DRY_STEPS))
+    rows = len(next(iter(y.values())))
+    places = np.linspace(0, rows - 1, min(rows, thresholds.SAMPLE_ROWS)).astype(np.intp)
+    copy = bare_copy(net)
+    copy.reset_states()
+    sample: Any = {name: values[places] for name, values in x.items()}
+    output: Any = copy.forward(sample.get("", sample))
+    outputs = output if isinstance(output, dict) else {"": output}
+    by_name: Any = config.loss if isinstance(config.loss, Mapping) else {"": config.loss}
+    class_weight: Any = config.class_weight
+    gradients = {}
+    for name, values in outputs.items():
+        weights = class_weight.get(name) if name and class_weight is not None else class_weight
+        smoothing = config.label_smoothing if losses.is_classification(by_name[name]) else 0.0
+        target = y[name][places]
+        _, gradient = losses.value_and_gradient(by_name[name], values, target, None, smoothing, weights)
+        gradients[name] = gradient * (config.loss_weights or {}).get(name, 1.0)
+    yield from _units(copy)
+    copy.backward(gradients.get("", gradients))
+    yield from _gradients(copy)
+    stream = batches(source, replace(config, shuffle=True))
+    moves = any(stage.moves for stage in stages(engine))
+    warm = isinstance(config.schedule, (Warmup, OneCycle)) or not moves
+    yield from _dry_run(rehearsal, rehearsal.prepare(next(stream)), config.rate, warm=warm)
 
 
 def _sources(data: Data, validation: Data | None, config: TrainingConfig) -> tuple[Source, Source | None]:
@@ -193,7 +322,7 @@ def _pass(
     output = copy.forward(sample.input)
     judged = "nll" if case.absorbs else config.loss
     loss, gradient = losses.value_and_gradient(
-        judged, output, _shaped(y, case), weight, config.label_smoothing, config.class_weight
+        judged, output, _shaped(y, case), weight, config.label_smoothing, cast("Any", config.class_weight)
     )
     if not engine.native.training_state()["updates"]:
         yield from _start(case, loss, output, y)

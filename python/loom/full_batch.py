@@ -197,10 +197,17 @@ class LBFGS:
         config = self.config
         if not isinstance(config.loss, Mapping):
             loss, gradient = losses.value_and_gradient(
-                cast("Any", config.loss), output, y, weight, config.label_smoothing, config.class_weight
+                cast("Any", config.loss),
+                output,
+                y,
+                weight,
+                config.label_smoothing,
+                cast("Any", config.class_weight),
             )
             self.network.backward(gradient)
             return loss
+        if config.class_weight is not None:
+            raise ConfigError("class_weight by output is of loom.train; weigh samples instead")
         total, gradients = 0.0, {}
         for name, of in config.loss.items():
             share = (config.loss_weights or {}).get(name, 1.0)

@@ -315,17 +315,6 @@ def test_a_trainer_takes_names_and_learns_as_train_does() -> None:
         assert np.array_equal(one, other)
 
 
-def test_what_takes_one_input_says_so() -> None:
-    net, data = towers(), samples()
-    for what, call in {
-        "doctor": lambda: loom.doctor(net, data, quiet()),
-        "input_gradients": lambda: net.input_gradients(data[0]),
-        "Ensemble": lambda: loom.analysis.Ensemble([net]),
-    }.items():
-        with pytest.raises(ConfigError, match=f"{what} takes a network with one input and one output"):
-            call()
-
-
 def test_a_divergence_counts_rows_as_cross_entropy_does() -> None:
     """Their gradients are the same ones, so that networks come out alike."""
     x, y = samples()

@@ -6,10 +6,10 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from loom._typing import ArrayLike, Precision, RealArray
 from loom.callbacks._monitoring import improves, monitored
 from loom.data import ArraySource, Data, TrainingBatch, as_source
 from loom.engine import engine_of
-from loom.errors import ConfigError, FileError, SerializationError, ShapeError, StateError
+from loom.errors import ConfigError, DataError, FileError, SerializationError, ShapeError, StateError
 from loom.network import Network, Sequential
 from loom.network.network import from_native
 from loom.reports.samples import as_names
@@ -87,14 +87,14 @@ class Ensemble:
     ) -> None:
         self._networks = _checked(networks)
         for network in self._networks:
-            engine_of(network).check_single("Ensemble")
             engine_of(network).check_fixed("Ensemble")
         self._names = as_names(names, len(self._networks), what="networks", prefix="network ")
         self._vote = choice("Ensemble", "vote", vote, _VOTES)
         self._threshold = real("Ensemble", "threshold", threshold)
         _check_shapes(self._networks, self._names)
-        if self._vote == "majority" and len(self.output_shape) > 3:
-            raise ShapeError(f"a majority needs outputs that are classes, got shape {self.output_shape}")
+        for shape in self._shapes.values():
+            if self._vote == "majority" and len(shape) > 3:
+                raise ShapeError(f"a majority needs outputs that are classes, got shape {shape}")
         if weights is not None and self._vote != "weighted":
             raise ConfigError(f'weights are for vote="weighted", got vote="{self._vote}"')
         self._weights = _shares(weights, len(self._networks))
@@ -153,14 +153,16 @@ class Ensemble:
             batch_size: How many are computed at a time.
 
         Returns:
-            (rows, *output_shape): float64 where a network is of that precision, else float32.
+            (rows, *output_shape): float64 where a network is of that precision, else float32. Of named
+            outputs a dictionary of arrays.
 
         Raises:
             ShapeError: The samples do not have the networks' input shape.
             NonFiniteError: They hold NaN or infinity.
             StateError: A network is training in another thread.
         """
-        return self._together([network.predict(x, batch_size) for network in self._networks])
+        made: RealArray = _by_output([network.predict(x, batch_size) for network in self], self._together)
+        return made
 
     def predict_classes(self, x: ArrayLike, batch_size: int = 256) -> NDArray[np.int64]:
         """Returns the class of each sample: that of the largest output, the first of several.
@@ -170,15 +172,22 @@ class Ensemble:
             batch_size: How many are computed at a time.
 
         Returns:
-            (rows,) the classes; with images and sequences one for each place. Of a single output 0 or 1.
+            (rows,) the classes; with images and sequences one for each place. Of a single output 0 or 1. Of
+            named outputs a dictionary of those that have several values.
 
         Raises:
             ShapeError: The samples do not have the networks' input shape.
             NonFiniteError: They hold NaN or infinity.
             StateError: A network is training in another thread.
         """
-        output = self.predict(x, batch_size)
-        axis = self._class_axis
+        output: Any = self.predict(x, batch_size)
+        if isinstance(output, dict):
+            several = {name: part for name, part in output.items() if part.shape[1:] != (1,)}
+            return {name: self._classes(part) for name, part in several.items()}  # type: ignore[return-value]
+        return self._classes(output)
+
+    def _classes(self, output: RealArray) -> NDArray[np.int64]:
+        axis = _class_axis(output)
         if output.shape[axis] > 1:
             return np.asarray(output.argmax(axis=axis), dtype=np.int64)
         bound = 0.5 if self._vote == "majority" else self._threshold
@@ -189,8 +198,8 @@ class Ensemble:
         data: Data,
         config: TrainingConfig | None = None,
         *,
-        loss: LossLike | None = None,
-        metrics: Sequence[MetricLike] | None = None,
+        loss: LossLike | Mapping[str, LossLike] | None = None,
+        metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]] | None = None,
         batch_size: int | None = None,
     ) -> dict[str, float]:
         """Measures loss and metrics as `loom.evaluate` does, of what the networks decide together.
@@ -217,19 +226,17 @@ class Ensemble:
             ShapeError: It does not fit the networks.
         """
         size = self._batch_size(batch_size, config)
-        source = as_source(data)
-        if isinstance(source, ArraySource):
-            return self._judge(self._decided(source.batch, size), config, loss, metrics, size)
-        decided = (self._decided(batch, size) for batch in source)
-        return self._judge(decided, config, loss, metrics, size)
+        whole_set, batches = self._batches(data)
+        decided = (self._decided(batch, size) for batch in batches)
+        return self._judge(next(decided) if whole_set else decided, config, loss, metrics, size)
 
     def fit_weights(
         self,
         data: Data,
         config: TrainingConfig | None = None,
         *,
-        loss: LossLike | None = None,
-        metrics: Sequence[MetricLike] | None = None,
+        loss: LossLike | Mapping[str, LossLike] | None = None,
+        metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]] | None = None,
         monitor: str = "loss",
         mode: Literal["auto", "min", "max"] = "auto",
         rounds: int = 50,
@@ -266,12 +273,8 @@ class Ensemble:
         rounds = whole("fit_weights", "rounds", rounds, least=1)
         choice("fit_weights", "mode", mode, ("auto", "min", "max"))
         size = self._batch_size(batch_size, config)
-        source = as_source(data)
-        batches = [source.batch] if isinstance(source, ArraySource) else list(source)
-        seen = [
-            (np.stack([network.predict(batch.input, size) for network in self._networks]), batch)
-            for batch in batches
-        ]
+        whole_set, batches = self._batches(data)
+        seen = [([network.predict(batch.input, size) for network in self], batch) for batch in batches]
         counts = np.zeros(len(self))
         best, found = float("nan"), counts
         for _ in range(rounds):
@@ -280,10 +283,10 @@ class Ensemble:
                 tried = counts.copy()
                 tried[place] += 1.0
                 decided = [
-                    TrainingBatch(self._weighted(outputs, tried / tried.sum()), batch.target, batch.weight)
-                    for outputs, batch in seen
+                    TrainingBatch(_by_output(outputs, self._weighted, tried / tried.sum()), *told)
+                    for outputs, told in ((outputs, (batch.target, batch.weight)) for outputs, batch in seen)
                 ]
-                given: Data = decided[0] if isinstance(source, ArraySource) else decided
+                given: Data = decided[0] if whole_set else decided
                 scores.append(
                     monitored("fit_weights", monitor, self._judge(given, config, loss, metrics, size))
                 )
@@ -382,12 +385,12 @@ class Ensemble:
     # Votes
 
     @property
-    def _class_axis(self) -> int:
-        """The classes' axis: the last, or the channels of images."""
-        return 1 if len(self.output_shape) == 3 else -1
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """One sample's extents of every output; of one without a name, of that."""
+        ports = engine_of(self._networks[0]).ports
+        return ports.output_shapes() if ports is not None and ports.outputs else {"": self.output_shape}
 
-    def _together(self, outputs: Sequence[RealArray]) -> RealArray:
-        stacked = np.stack(outputs)
+    def _together(self, stacked: RealArray) -> RealArray:
         if self._vote == "majority":
             return self._majority(stacked)
         return self._weighted(stacked, self._weights)
@@ -399,7 +402,7 @@ class Ensemble:
         return mean.astype(self._precision)
 
     def _majority(self, outputs: RealArray) -> RealArray:
-        axis = self._class_axis
+        axis = _class_axis(outputs[0])
         # (networks, rows, ..., classes)
         each = np.moveaxis(outputs, axis + 1 if axis > 0 else axis, -1)
         mean = each.mean(axis=0, dtype=np.float64)
@@ -430,35 +433,95 @@ class Ensemble:
         self,
         decided: Any,  # noqa: ANN401 - data of any form
         config: TrainingConfig | None,
-        loss: LossLike | None,
-        metrics: Sequence[MetricLike] | None,
+        loss: LossLike | Mapping[str, LossLike] | None,
+        metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]] | None,
         batch_size: int,
     ) -> dict[str, float]:
         """Measures outputs as those of a network that hands them on."""
         config = config or record_of(self._networks[0]).judged_by
         used = loss if loss is not None else None if config is None else config.loss
-        if used == losses.AUTO:
+        shapes = self._shapes
+        single = "" in shapes
+        if single and used == losses.AUTO:
             source = as_source(decided)
             config, source = settled_by_source(self._networks[0], config or TrainingConfig(loss=used), source)
             decided = source.batch if isinstance(source, ArraySource) else source.batches
             used = config.loss
-        if used is not None:
-            name = losses.name_of(used)
-            if self._vote == "majority" and name == "binary_cross_entropy":
-                raise ConfigError(
-                    "binary_cross_entropy takes logits, but a majority gives shares of votes; "
-                    'measure loss="mse", or let the ensemble vote by "mean"'
-                )
-            if name == "cross_entropy" and self._gives_probabilities:
-                loss = "nll"
-        identity = Sequential([nn.Activation("linear")], self.output_shape, precision=self._precision)
+        if single and used is not None and not isinstance(used, Mapping):
+            loss = self._judged_by("", cast("Any", used))
+        elif not single and used is not None and used != losses.AUTO:
+            each = used if isinstance(used, Mapping) else dict.fromkeys(shapes, used)
+            loss = {name: self._judged_by(name, one) if name in shapes else one for name, one in each.items()}
+        if single:
+            identity: Network = Sequential(
+                [nn.Activation("linear")], self.output_shape, precision=self._precision
+            )
+        else:
+            identity = Network(inputs=shapes, grid=(1, len(shapes)), precision=self._precision)
+            for column, name in enumerate(shapes):
+                identity.enter(name, (0, column))[0, column].add(nn.Activation("linear"))
+                identity.output(name, (0, column))
         return evaluate(identity, decided, config, loss=loss, metrics=metrics, batch_size=batch_size)
 
-    @property
-    def _gives_probabilities(self) -> bool:
+    def _judged_by(self, output: str, used: LossLike) -> LossLike:
+        """The loss of what the networks decide together, where `used` is that of each of them."""
+        name = losses.name_of(used)
+        if self._vote == "majority" and name == "binary_cross_entropy":
+            raise ConfigError(
+                "binary_cross_entropy takes logits, but a majority gives shares of votes; "
+                'measure loss="mse", or let the ensemble vote by "mean"'
+            )
+        if name == "cross_entropy" and self._gives_probabilities(output):
+            return "nll"
+        return used
+
+    def _gives_probabilities(self, output: str) -> bool:
         return self._vote == "majority" or all(
-            network.layers[-1].kind == "softmax" for network in self._networks
+            _last_kind(network, output) == "softmax" for network in self._networks
         )
+
+    def _batches(self, data: object) -> tuple[bool, Iterable[TrainingBatch]]:
+        """Returns whether data is one batch in all, and the batches."""
+        if engine_of(self._networks[0]).ports is None:
+            source = as_source(cast("Data", data))
+            whole_set = isinstance(source, ArraySource)
+            return whole_set, [source.batch] if isinstance(source, ArraySource) else list(source)
+        # Of named inputs and outputs dictionaries, which the networks look at themselves.
+        if isinstance(data, TrainingBatch):
+            return True, [data]
+        pair = isinstance(data, tuple) and not all(isinstance(each, TrainingBatch) for each in data)
+        if pair and len(cast("tuple[Any, ...]", data)) in (2, 3):
+            return True, [TrainingBatch(*cast("tuple[Any, ...]", data))]
+        if isinstance(data, (str, bytes, Mapping)) or not isinstance(data, Iterable):
+            raise DataError(
+                "data must be a tuple (x, y) or (x, y, weight), a TrainingBatch, or an iterable of them, "
+                f"got {type(data).__name__}"
+            )
+        return False, [each if isinstance(each, TrainingBatch) else TrainingBatch(*each) for each in data]
+
+
+def _by_output(outputs: Sequence[Any], decide: Callable[..., RealArray], *more: object) -> Any:  # noqa: ANN401
+    """What is decided of the networks' outputs: of named ones by name."""
+    if isinstance(outputs[0], dict):
+        return {name: decide(np.stack([each[name] for each in outputs]), *more) for name in outputs[0]}
+    return decide(np.stack(outputs), *more)
+
+
+def _last_kind(network: Network, output: str) -> str:
+    """The kind of the layer that an output comes from; of one without a name, of the last."""
+    if not output:
+        return network.layers[-1].kind
+    engine = engine_of(network)
+    ports = engine.ports
+    cells = {} if ports is None else {entry.name: tuple(entry.cell) for entry in ports.outputs}
+    kinds = zip(engine.layer_places(), engine.layer_kinds(), strict=True)
+    # A cell without layers hands on what the one before it has made.
+    return next((kind for (at, _), kind in reversed([*kinds]) if at <= cells[output]), "")
+
+
+def _class_axis(outputs: RealArray) -> int:
+    """The classes' axis: the last, or the channels of images."""
+    return 1 if outputs.ndim == 4 else -1
 
 
 def _checked(networks: Sequence[Network]) -> tuple[Network, ...]:
@@ -480,6 +543,22 @@ def _check_shapes(networks: Sequence[Network], names: Sequence[str]) -> None:
                     f"the networks of an ensemble need the same {kind}: "
                     f'"{name}" has {getattr(network, kind)}, "{names[0]}" {wanted}'
                 )
+    wanted_ports = _ports(networks[0])
+    for network, name in zip(networks, names, strict=True):
+        if _ports(network) != wanted_ports:
+            raise ShapeError(
+                f'the networks of an ensemble need the same inputs and outputs by name: "{name}" has others '
+                f'than "{names[0]}"'
+            )
+
+
+def _ports(network: Network) -> tuple[object, object]:
+    """The names and extents of inputs and outputs."""
+    ports = engine_of(network).ports
+    if ports is None:
+        return (), ()
+    inputs = [(entry.name, entry.shape) for entry in ports.inputs]
+    return inputs, ports.output_shapes() if ports.outputs else ()
 
 
 def _shares(weights: ArrayLike | None, count: int) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ from loom.activations import ELU, LeakyReLU
 from loom.diagnosis import thresholds
 from loom.engine import Engine
 
-__all__ = ["HANDED_ON", "SOFTMAXES", "Case", "Ending", "Rows", "Stage", "ending", "stages"]
+__all__ = ["HANDED_ON", "SOFTMAXES", "Case", "Ending", "Rows", "Stage", "ending", "ending_of", "stages"]
 
 HANDED_ON = frozenset({"dropout", "flatten", "permute", "reshape"})
 """Layers that change no number in inference."""
@@ -220,7 +220,12 @@ def ending(engine: Engine, found: tuple[Stage, ...]) -> Ending | None:
     last_cell = tuple(map(int, found[-1].path.split(".")[:3]))
     if any(tuple(link.target) > last_cell for link in engine.config.links):  # type: ignore[union-attr]
         return None
-    if found[-1].config.kind == "softmax":
+    return ending_of(found)
+
+
+def ending_of(found: tuple[Stage, ...]) -> Ending | None:
+    """Returns what the output of some layers goes through last, where one of them alone makes it."""
+    if found and found[-1].config.kind == "softmax":
         return Ending(found[-1].path, "softmax", 0.0, 1.0, absorbed=True)
     for stage in reversed(found):
         config = _last(stage.config)

@@ -15,7 +15,7 @@ from loom._typing import ArrayLike, Precision, RealArray
 from loom.architecture import InputConfig, NetworkConfig, OutputConfig
 from loom.convert import as_input, as_numpy, as_real_array, real_dtype
 from loom.data import as_target
-from loom.errors import DataError, InvalidValueError, ShapeError
+from loom.errors import DataError, DTypeError, InvalidValueError, ShapeError
 
 __all__ = ["Ports"]
 
@@ -85,8 +85,27 @@ class Ports:
             row[:, start : start + width] = as_real_array(part, precision, what=f'input "{name}"')
         return row
 
+    def target_shapes(self, classes: Mapping[str, bool], *, labelled: bool) -> dict[str, tuple[int, ...]]:
+        """Returns one sample's extents of the targets of every output, as they lie in a row.
+
+        Args:
+            classes: Whether the loss of each output takes class indices.
+            labelled: Whether it is given indices, rather than a number for each class.
+        """
+        shapes = self.output_shapes()
+        if not labelled:
+            return shapes
+        return {name: _without_classes(shape) if classes[name] else shape for name, shape in shapes.items()}
+
+    def is_labelled(self, row: int, classes: Mapping[str, bool]) -> bool:
+        """Returns whether a row of so many numbers holds class indices, as `pack_targets` makes it."""
+        return row != sum(map(math.prod, self.output_shapes().values())) and any(classes.values())
+
     def pack_targets(self, y: object, classes: Mapping[str, bool], precision: Precision) -> RealArray:
-        """Puts targets of named outputs into one row for each sample; class indices as one number a class.
+        """Puts targets of named outputs into one row for each sample.
+
+        Class indices are a number each, as long as no output comes with numbers for each class instead; then
+        they are such, too.
 
         Args:
             y: A dictionary of arrays, or a data frame whose columns have the outputs' names.
@@ -104,17 +123,27 @@ class Ports:
             InvalidValueError: A class index is out of range.
         """
         given = _by_name("target", y, self.output_names)
-        parts = []
-        for name, shape in self.output_shapes().items():
+        shapes = self.output_shapes()
+        targets = {}
+        for name, shape in shapes.items():
             try:
                 target = as_target(given[name], shape, classification=classes[name], precision=precision)
-            except (ShapeError, InvalidValueError) as error:
+            except (DTypeError, ShapeError, InvalidValueError) as error:
                 raise type(error)(f'output "{name}": {error}') from None
             if target.dtype.kind == "i":
-                target = _one_hot(target, shape, name, precision)
+                _check_labels(target, shape, name, precision)
+            targets[name] = target
+        labelled = all(targets[name].dtype.kind == "i" for name in shapes if classes[name])
+        parts = []
+        for name, shape in shapes.items():
+            target = targets[name]
+            if target.dtype.kind == "i" and not labelled:
+                target = _one_hot(target, shape, precision)
             parts.append(target.reshape(len(target), -1))
         _same_rows("target", self.output_names, parts)
-        return np.concatenate(parts, axis=1)
+        if len(parts) == 1:
+            return np.ascontiguousarray(parts[0], real_dtype(precision))
+        return np.concatenate(parts, axis=1, dtype=real_dtype(precision))
 
     def unpack(self, rows: RealArray) -> dict[str, RealArray]:
         """Takes rows of all outputs apart."""
@@ -179,8 +208,6 @@ def _flat(array: NDArray[Any], shape: tuple[int, ...], what: str) -> NDArray[Any
 
 
 def _whole(array: NDArray[Any], what: str) -> None:
-    from loom.errors import DTypeError
-
     raise DTypeError(
         f"{what}: it takes whole numbers, such as places in a vocabulary, got dtype {array.dtype}; convert "
         "them with .astype(int) if they are whole numbers"
@@ -196,9 +223,22 @@ def _apart(rows: RealArray, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
     return found
 
 
-def _one_hot(labels: NDArray[Any], shape: tuple[int, ...], name: str, precision: Precision) -> RealArray:
-    axis = 1 if len(shape) == 3 else len(shape)
-    classes = shape[axis - 1]
+def _class_axis(shape: tuple[int, ...]) -> int:
+    """The axis of the classes in rows of this shape: the last, or the channels of images."""
+    return 1 if len(shape) == 3 else len(shape)
+
+
+def _without_classes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    axis = _class_axis(shape)
+    return shape[: axis - 1] + shape[axis:]
+
+
+def _check_labels(labels: NDArray[Any], shape: tuple[int, ...], name: str, precision: Precision) -> None:
+    classes = shape[_class_axis(shape) - 1]
+    if classes > (1 << 53 if precision == "float64" else 1 << 24):
+        raise InvalidValueError(
+            f'output "{name}": {classes} classes are more than numbers of {precision} tell apart'
+        )
     wrong = (labels < 0) | (labels >= classes)
     if wrong.any():
         row = int(np.argwhere(wrong)[0][0])
@@ -206,8 +246,11 @@ def _one_hot(labels: NDArray[Any], shape: tuple[int, ...], name: str, precision:
             f'output "{name}": class index {labels[wrong][0]} of row {row} is out of range: '
             f"there are {classes} classes, numbered from 0 to {classes - 1}"
         )
-    per_row = shape[: axis - 1] + shape[axis:]
+
+
+def _one_hot(labels: NDArray[Any], shape: tuple[int, ...], precision: Precision) -> RealArray:
+    axis = _class_axis(shape)
     target = np.zeros((len(labels), *shape), real_dtype(precision))
-    places = np.expand_dims(labels.reshape(len(labels), *per_row), axis)
+    places = np.expand_dims(labels.reshape(len(labels), *_without_classes(shape)), axis)
     np.put_along_axis(target, places, 1.0, axis)
     return target

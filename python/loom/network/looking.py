@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from loom import losses
 from loom._settings.checks import flag, items, whole
-from loom._settings.suggestions import shown
+from loom._settings.suggestions import shown, unknown
 from loom._typing import ArrayLike, RealArray
 from loom.engine import Engine, HasEngine, engine_of
+from loom.engine.ports import Ports
 from loom.errors import ConfigError, DataError, ShapeError, StateError
 from loom.losses import LossLike
 from loom.network.layers import LayerHandle
@@ -163,10 +164,10 @@ def _values(
 def input_gradients(
     self: TrainableNetwork,
     x: ArrayLike,
-    y: ArrayLike | None = None,
+    y: ArrayLike | Mapping[str, ArrayLike] | None = None,
     *,
-    loss: LossLike | None = None,
-    target: TargetLike | None = None,
+    loss: LossLike | Mapping[str, LossLike] | None = None,
+    target: TargetLike | Mapping[str, TargetLike] | None = None,
     batch_size: int = 256,
 ) -> RealArray:
     """Returns for each sample the gradient of its loss, or of one of its outputs, with respect to it.
@@ -182,11 +183,13 @@ def input_gradients(
         loss: Which loss; that of the last training where None.
         target: Instead of `y`, which output: its index, the same for all samples; or (rows,) one for
             each. Where outputs have several axes an index is a tuple of as many numbers, and one for
-            each sample (rows, axes). May be left out where there is one output only.
+            each sample (rows, axes). May be left out where there is one output only. Of named outputs by
+            name, target={"kind": 2}; what several names say adds up.
         batch_size: How many samples are computed at a time.
 
     Returns:
-        (rows, *input_shape) the gradients.
+        (rows, *input_shape) the gradients; of named inputs a dictionary of arrays, without those of whole
+        numbers.
 
     Raises:
         ConfigError: Neither of `y` and `target` is given where there are several outputs, or both are; a
@@ -206,7 +209,6 @@ def input_gradients(
     """
     size = whole("input_gradients", "batch_size", batch_size, least=1)
     engine = engine_of(self)
-    engine.check_single("input_gradients")
     engine.check_fixed("input_gradients")
     engine.check_thread()
     array = engine.as_input(x)
@@ -218,21 +220,68 @@ def input_gradients(
         engine.native.input_gradient(array, np.zeros((len(array), 1), array.dtype), size)
     if y is not None and target is not None:
         raise ConfigError("input_gradients takes y, for the loss, or target, for an output, not both")
-    if y is None:
+    ports = engine.ports
+    if ports is not None and ports.outputs:
+        to_output = _to_outputs(self, ports, array, y, loss, target, size)
+    elif y is None:
         index = chosen_outputs(target, tuple(engine.native.output_shape()), len(array))
         to_output = np.zeros((len(array), *engine.native.output_shape()), array.dtype)
         to_output[_places(index)] = 1.0
     else:
         chosen = _loss_of(self) if loss is None else loss
-        output = outputs_of(self, array, batch_size=size)
+        output = _outputs_of(engine, array, size)
         # That of a mean over all samples, of which each counts for itself here.
-        to_output = losses.value_and_gradient(chosen, output, y)[1] * len(array)
+        to_output = losses.value_and_gradient(cast("LossLike", chosen), output, cast("ArrayLike", y))[1]
+        to_output = to_output * len(array)
     gradients = np.empty_like(array)
     # One call a batch, so that Ctrl-C is heard between them.
     for start in range(0, len(array), size):
         rows = slice(start, start + size)
         gradients[rows] = engine.native.input_gradient(array[rows], to_output[rows], size)
+    if ports is not None and ports.inputs:
+        # Type checkers know networks with a single input.
+        return cast("RealArray", ports.unpack_inputs(gradients))
     return gradients
+
+
+def _to_outputs(
+    network: TrainableNetwork,
+    ports: Ports,
+    array: RealArray,
+    y: object,
+    loss: object,
+    target: object,
+    size: int,
+) -> RealArray:
+    """Returns for each sample the gradient of its losses, or of what is chosen, to all outputs."""
+    engine, shapes = engine_of(network), ports.output_shapes()
+    if y is None:
+        if not isinstance(target, Mapping):
+            listed = ", ".join(f'"{name}"' for name in shapes)
+            raise ConfigError(
+                f"the network has the outputs {listed}: say by name which is meant, "
+                f'target={{"{next(iter(shapes))}": 0}}, or give y by name, for the losses'
+            )
+        parts = {name: np.zeros((len(array), *shape), array.dtype) for name, shape in shapes.items()}
+        for name, chosen in target.items():
+            if name not in shapes:
+                raise unknown("target: output", name, shapes)
+            parts[name][_places(chosen_outputs(chosen, shapes[name], len(array)))] = 1.0
+        return ports.pack_gradients(parts, engine.precision)
+    weights: Mapping[str, float] = {}
+    if loss is None:
+        loss = _loss_of(network)
+        judged = record_of(network).judged_by
+        weights = cast("Mapping[str, float]", {} if judged is None else judged.loss_weights or {})
+    each = cast("Mapping[str, LossLike]", loss if isinstance(loss, Mapping) else dict.fromkeys(shapes, loss))
+    outputs = ports.unpack(_outputs_of(engine, array, size))
+    parts = {}
+    for name in shapes:
+        if not isinstance(y, Mapping) or name not in y or name not in each:
+            raise DataError(f'input_gradients: y and loss are by output, and "{name}" is missing')
+        gradient = losses.value_and_gradient(each[name], outputs[name], y[name])[1]
+        parts[name] = gradient * (len(array) * weights.get(name, 1.0))
+    return ports.pack_gradients(parts, engine.precision)
 
 
 def _places(index: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
@@ -262,7 +311,9 @@ def _loss_of(network: TrainableNetwork) -> LossLike:
 
 def check_differentiable(engine: Engine) -> None:
     """Refuses, with a ConfigError, a network whose input has no gradient; it has been built."""
-    if engine.reads_indices:
+    ports = engine.ports
+    named = ports is not None and bool(ports.inputs)
+    if None not in engine.native.index_limits() if named else engine.reads_indices:
         raise ConfigError("the network reads whole numbers, which have no gradient")
 
 
@@ -275,7 +326,11 @@ def outputs_of(network: HasEngine, x: ArrayLike, *, batch_size: int) -> RealArra
         batch_size: How many samples are computed at a time.
     """
     engine = engine_of(network)
-    (output,) = _values(engine, [((), "output")], engine.as_input(x), batch_size)
+    return _outputs_of(engine, engine.as_input(x), batch_size)
+
+
+def _outputs_of(engine: Engine, array: RealArray, size: int) -> RealArray:
+    (output,) = _values(engine, [((), "output")], array, size)
     return output
 
 

@@ -405,7 +405,7 @@ class Network:
         self,
         source: Sequence[int],
         target: Sequence[int],
-        combine: Literal["add", "concat", "context"] = "add",
+        combine: Literal["add", "multiply", "concat", "context", "replace"] = "add",
         axis: int | None = None,
     ) -> Self:
         """Hands a cell's output to a later cell, beside what flows there anyway: a skip across the grid.
@@ -418,9 +418,10 @@ class Network:
             source: The cell whose output is handed over: (depth, row, column), or (row, column)
                 where the depth is 1.
             target: The cell that gets it.
-            combine: "add" to the target's input, of equal shape; "concat" behind it; or
+            combine: "add" to the target's input, of equal shape; "multiply" it; "concat" behind it;
                 "context": the second input of the target's layers that take one, such as
-                cross-attention.
+                cross-attention; or "replace": in place of what the cell before the target hands on, so
+                that a branch begins there. It then is the first link to that cell.
             axis: For concat: the axis; the last, or the channels of images, where None.
 
         Returns:

@@ -14,6 +14,9 @@ from loom.network.inference import predict
 from loom.training.record import record_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from loom.engine.ports import Ports
     from loom.training.trainable import TrainableNetwork
 
 __all__ = ["predict_probabilities"]
@@ -34,7 +37,8 @@ def predict_probabilities(self: TrainableNetwork, x: ArrayLike, batch_size: int 
     Returns:
         The outputs as probabilities. Scores of classes go through softmax; those of "binary_cross_entropy"
         and "binary_focal", and single ones, through the logistic function; what a softmax at the network's
-        end has made, or "nll" has trained, is handed on as it is.
+        end has made, or "nll" has trained, is handed on as it is. Of named outputs a dictionary of those
+        whose losses are of classes; where the network was not trained here, of those of several values.
 
     Raises:
         StateError: The network was trained by a loss whose outputs are no scores of classes, such as
@@ -47,8 +51,9 @@ def predict_probabilities(self: TrainableNetwork, x: ArrayLike, batch_size: int 
         >>> net.predict_probabilities(np.eye(2)).sum(axis=1).round(6).tolist()
         [1.0, 1.0]
     """
-    engine = engine_of(self)
-    engine.check_single("predict_probabilities")
+    ports = engine_of(self).ports
+    if ports is not None and ports.outputs:
+        return cast("RealArray", _of_outputs(self, ports, x, batch_size))
     loss = _loss_name(self)
     if loss is not None and loss not in _OF_CLASSES:
         raise StateError(
@@ -56,10 +61,37 @@ def predict_probabilities(self: TrainableNetwork, x: ArrayLike, batch_size: int 
             'predict(x) gives them, and a network that is to tell classes learns by loss="cross_entropy"'
         )
     outputs: Any = predict(self, x, batch_size)
+    last = engine_of(self).layer_kinds()[-1]
     if isinstance(outputs, list):
         # Of samples with steps of their own.
-        return [_probabilities(self, each[None], loss)[0] for each in outputs]  # type: ignore[return-value]
-    return _probabilities(self, outputs, loss)
+        return [_probabilities(each[None], last, loss)[0] for each in outputs]  # type: ignore[return-value]
+    return _probabilities(outputs, last, loss)
+
+
+def _of_outputs(network: TrainableNetwork, ports: Ports, x: object, batch_size: int) -> dict[str, RealArray]:
+    """Returns the probabilities of named outputs that have any."""
+    from loom import losses
+
+    judged = record_of(network).judged_by
+    trained = None if judged is None else cast("Mapping[str, Any]", judged.loss)
+    engine = engine_of(network)
+    kinds = dict(zip(engine.layer_places(), engine.layer_kinds(), strict=True))
+    outputs = cast("dict[str, RealArray]", predict(network, cast("ArrayLike", x), batch_size))
+    found = {}
+    for entry in ports.outputs:
+        values = outputs[entry.name]
+        loss = None if trained is None else losses.name_of(trained[entry.name])
+        if (loss is None and values.shape[1:] == (1,)) or (loss is not None and loss not in _OF_CLASSES):
+            continue
+        # A cell without layers hands on what the one before it has made.
+        made = [kind for (at, _), kind in kinds.items() if at <= tuple(entry.cell)]
+        found[entry.name] = _probabilities(values, made[-1] if made else "", loss)
+    if not found:
+        raise StateError(
+            "no output of the network is of classes: predict(x) gives what they are, and outputs that are to "
+            'tell classes learn by loss={"...": "cross_entropy"}'
+        )
+    return found
 
 
 def _loss_name(network: TrainableNetwork) -> str | None:
@@ -71,10 +103,9 @@ def _loss_name(network: TrainableNetwork) -> str | None:
     return None if judged is None else losses.name_of(cast("Any", judged.loss))
 
 
-def _probabilities(network: TrainableNetwork, outputs: RealArray, loss: str | None) -> RealArray:
+def _probabilities(outputs: RealArray, last: str, loss: str | None) -> RealArray:
     if outputs.ndim < 2:
         raise ShapeError(f"predict_probabilities: outputs of shape {outputs.shape[1:]} are no classes")
-    last = engine_of(network).layer_kinds()[-1]
     if loss == "nll" or last in _SIMPLEX or last.endswith("softmax"):
         return outputs
     if outputs.shape[1:] == (1,) or loss in ("binary_cross_entropy", "binary_focal"):

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 __all__ = ["network"]
 
 _WIDTH, _GAP, _LINE = 2.1, 0.75, 0.2
-_COLOURS = {"add": COLORS[2], "concat": COLORS[1], "context": COLORS[3]}
+_COLOURS = {
+    "add": COLORS[2],
+    "concat": COLORS[1],
+    "context": COLORS[3],
+    "replace": COLORS[4],
+    "multiply": COLORS[5],
+}
 _MOST_LINES = 8
 
 

@@ -51,7 +51,7 @@ class LinkBlueprint(Report):
     Args:
         source: The cell whose output is handed over: depth, row, column.
         target: The cell that gets it.
-        combine: "add", "concat" or "context".
+        combine: "add", "multiply", "concat", "context" or "replace".
         axis: The axis that a concat names; None for the usual one.
         shape: What is handed over: one sample's extents.
     """

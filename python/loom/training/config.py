@@ -20,7 +20,7 @@ from loom.metrics import MetricLike
 from loom.optimizers import AdamW, OptimizerLike
 from loom.schedules import Constant, Schedule, ScheduleLike
 
-__all__ = ["TrainingConfig", "check_training"]
+__all__ = ["TrainingConfig", "by_output", "check_training"]
 
 _ON_NONFINITE = ("raise", "skip")
 _ON_INTERRUPT = ("stop", "raise")
@@ -90,7 +90,8 @@ class TrainingConfig(Plain):
         validation_frequency: Validates every so many epochs.
         class_weight: How much each class counts in cross_entropy and nll: a
             mapping from class to weight (1 for those left out), or one weight
-            per class.
+            per class. Of named outputs such by output, {"kind": {1: 5.0}}; a sample's loss then counts
+            times the weight of its class, and the mean is over samples, as Keras has it, not over weights.
         label_smoothing: Share of each target spread evenly over all classes,
             in cross_entropy and nll.
         loss_weights: How much the loss of each named output counts; 1 where left out. `loss` is then a
@@ -153,7 +154,9 @@ class TrainingConfig(Plain):
     validation_split: float = 0.0
     validation_batch_size: int | None = None
     validation_frequency: int = 1
-    class_weight: Mapping[int, float] | Sequence[float] | None = None
+    class_weight: (
+        Mapping[int, float] | Sequence[float] | Mapping[str, Mapping[int, float] | Sequence[float]] | None
+    ) = None
     label_smoothing: float = 0.0
     metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]] = ()
     accumulate: int = 1
@@ -275,10 +278,19 @@ def check_training(config: TrainingConfig | None) -> TrainingConfig:
     return config
 
 
-def _class_weight(value: object) -> dict[int, float] | tuple[float, ...] | None:
+def by_output(class_weight: object) -> bool:
+    """Returns whether weights of classes are given for each named output."""
+    return isinstance(class_weight, Mapping) and any(
+        hasattr(weights, "__len__") for weights in class_weight.values()
+    )
+
+
+def _class_weight(value: object) -> dict[Any, Any] | tuple[float, ...] | None:
     where = "TrainingConfig"
     if value is None:
         return None
+    if by_output(value):
+        return {str(name): _class_weight(weights) for name, weights in cast("Any", value).items()}
     if isinstance(value, Mapping):
         # JSON has only text for keys, so "3" is read as class 3.
         return {

@@ -38,6 +38,7 @@ class Form:
         indices: Whether the network reads whole numbers.
         classes: What labels stand for; None where targets are none.
         sizing: What samples of open extents go through; None where extents are fixed.
+        in_rows: Whether targets are rows of those of all named outputs already.
     """
 
     output_shape: tuple[int, ...]
@@ -46,6 +47,7 @@ class Form:
     indices: bool = False
     classes: Classes | None = None
     sizing: Sizing | None = None
+    in_rows: bool = False
 
     @classmethod
     def of(cls, engine: Engine, config: TrainingConfig) -> Form:
@@ -58,7 +60,7 @@ class Form:
         sizing = engine.sizing
         # Samples of open extents are rows by then.
         indices = engine.reads_indices and sizing is None
-        return cls(shape, classification, engine.precision, indices, classes, sizing)
+        return cls(shape, classification, engine.precision, indices, classes, sizing, named)
 
     def examples(self, batch: TrainingBatch) -> Examples:
         """Converts samples, targets and weights to what the engine takes, once."""
@@ -69,13 +71,18 @@ class Form:
             shape = self.sizing.output_extents()
         return (
             as_input(batch.input, self.precision, indices=self.indices),
-            as_target(
-                indexed(batch.target, self.classes),
-                shape,
-                classification=self.classification,
-                precision=self.precision,
-            ),
+            self._target(batch.target, shape),
             None if weight is None else as_real_array(weight, self.precision, what="weight"),
+        )
+
+    def _target(self, target: Any, shape: tuple[int, ...]) -> NDArray[Any]:  # noqa: ANN401 - of any form
+        if self.in_rows:
+            return as_real_array(target, self.precision, what="target")
+        return as_target(
+            indexed(target, self.classes),
+            shape,
+            classification=self.classification,
+            precision=self.precision,
         )
 
     def targets(self, targets: NDArray[Any]) -> NDArray[Any]:

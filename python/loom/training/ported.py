@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ from loom.data.foreign import adopted
 from loom.engine import Engine
 from loom.engine.ports import Ports
 from loom.errors import ConfigError, DataError
-from loom.training.config import TrainingConfig
+from loom.training.config import TrainingConfig, by_output
 
 __all__ = ["loss_metrics", "packed", "settled_outputs"]
 
@@ -35,10 +36,10 @@ def settled_outputs(engine: Engine, config: TrainingConfig) -> TrainingConfig:
     ports = engine.ports
     if ports is None or not ports.outputs:
         named = isinstance(config.loss, Mapping) or isinstance(config.metrics, Mapping)
-        if named or config.loss_weights is not None:
+        if named or config.loss_weights is not None or by_output(config.class_weight):
             raise ConfigError(
-                "losses and metrics by name are of a network with named outputs; this one has a single "
-                'output: give loss="..." and metrics=[...]'
+                "losses, metrics and class weights by name are of a network with named outputs; this one has "
+                'a single output: give loss="...", metrics=[...] and class_weight={...} as they are'
             )
         return config
     engine.build()
@@ -64,13 +65,9 @@ def settled_outputs(engine: Engine, config: TrainingConfig) -> TrainingConfig:
     missing = [name for name in names if name not in chosen]
     if missing:
         raise ConfigError(f'loss: output "{missing[0]}" has none; give one for each of {", ".join(names)}')
-    if config.class_weight is not None:
-        raise ConfigError(
-            "class_weight is of one output's classes, and the network has named outputs; weigh samples "
-            "instead"
-        )
     return replace(
         config,
+        class_weight=_class_weights(ports, config.class_weight, chosen),
         loss={name: chosen[name] for name in names},
         loss_weights={name: weights.get(name, 1.0) for name in names},
         metrics=_by_output(ports, config.metrics, chosen),
@@ -81,35 +78,78 @@ def _example(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}": "mse"' for name in names)
 
 
+def _class_weights(ports: Ports, given: object, chosen: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns a weight for each class of the outputs that have some."""
+    if given is None:
+        return None
+    if not by_output(given):
+        raise ConfigError(
+            "the network has named outputs: give class_weight by output, "
+            f'class_weight={{"{ports.output_names[0]}": {{0: 1.0, 1: 5.0}}}}'
+        )
+    found = {}
+    for name, weights in cast("Mapping[str, Any]", given).items():
+        if name not in ports.output_names:
+            raise unknown("class_weight: output", name, ports.output_names)
+        if not losses.is_classification(chosen[name]):
+            raise ConfigError(
+                f'class_weight: output "{name}" has the loss "{losses.name_of(chosen[name])}"; classes '
+                "are of cross_entropy and nll"
+            )
+        classes = losses.class_count(ports.output_shapes()[name])
+        found[name] = losses.expand_class_weight(weights, classes)
+    return found
+
+
 class _OfOutput:
     """A figure of one output, computed from rows of all of them."""
 
-    def __init__(self, ports: Ports, output: str, loss: losses.LossLike | str, name: str) -> None:
-        shapes = ports.output_shapes()
-        before = list(shapes)[: list(shapes).index(output)]
-        start = sum(int(np.prod(shapes[name])) for name in before)
-        self._shape = shapes[output]
-        self._classes = losses.class_count(self._shape)
-        self._columns = slice(start, start + int(np.prod(self._shape)))
-        self._loss = loss
+    def __init__(self, ports: Ports, output: str, chosen: Mapping[str, Any], name: str) -> None:
+        self._ports, self._output = ports, output
+        self._loss = chosen[output]
+        self._all_classes = {name: losses.is_classification(loss) for name, loss in chosen.items()}
+        self._shapes = ports.output_shapes()
+        self._classes = losses.class_count(self._shapes[output])
         self.__name__ = f"{output}_{name}"
 
-    def _part(self, rows: NDArray[Any]) -> NDArray[Any]:
-        return np.ascontiguousarray(rows[:, self._columns]).reshape(len(rows), *self._shape)
+    def _parts(self, outputs: NDArray[Any], targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], bool]:
+        """Returns the output's part of rows, and of targets, and whether the latter are class indices."""
+        labelled = self._ports.is_labelled(targets.shape[1], self._all_classes)
+        shapes = self._ports.target_shapes(self._all_classes, labelled=labelled)
+        given, wanted = _part(outputs, self._shapes, self._output), _part(targets, shapes, self._output)
+        labelled = labelled and self._all_classes[self._output]
+        return given, wanted.astype(np.int64) if labelled else wanted, labelled
+
+
+def _part(rows: NDArray[Any], shapes: Mapping[str, tuple[int, ...]], output: str) -> NDArray[Any]:
+    before = list(shapes)[: list(shapes).index(output)]
+    start = sum(math.prod(shapes[name]) for name in before)
+    columns = slice(start, start + math.prod(shapes[output]))
+    return np.ascontiguousarray(rows[:, columns]).reshape(len(rows), *shapes[output])
 
 
 class _LossOfOutput(_OfOutput):
     """One output's mean loss, without its weight."""
 
     def __init__(
-        self, ports: Ports, output: str, loss: losses.LossLike | str, label_smoothing: float
+        self,
+        ports: Ports,
+        output: str,
+        chosen: Mapping[str, Any],
+        label_smoothing: float,
+        class_weight: Sequence[float] | None,
     ) -> None:
-        super().__init__(ports, output, loss, "loss")
-        self._smoothing = label_smoothing if losses.is_classification(loss) else 0.0
+        super().__init__(ports, output, chosen, "loss")
+        self._smoothing = label_smoothing if losses.is_classification(self._loss) else 0.0
+        self._weights = class_weight
 
     def __call__(self, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
-        given, wanted = self._part(outputs), self._part(targets)
-        return losses.value_and_gradient(self._loss, given, wanted, None, self._smoothing)[0]
+        given, wanted, labelled = self._parts(outputs, targets)
+        loss, _ = losses.value_and_gradient(self._loss, given, wanted, None, self._smoothing, self._weights)
+        if self._weights is not None and labelled:
+            # By itself it is divided by the weights of the labels; here by how many there are.
+            loss *= float(np.asarray(self._weights)[wanted].mean())
+        return loss
 
 
 class _MetricOfOutput(_OfOutput):
@@ -119,15 +159,15 @@ class _MetricOfOutput(_OfOutput):
         self,
         ports: Ports,
         output: str,
-        loss: losses.LossLike | str,
+        chosen: Mapping[str, Any],
         metric: metrics.Metric | Callable[..., float],
     ) -> None:
-        super().__init__(ports, output, loss, metrics.name_of(metric))
+        super().__init__(ports, output, chosen, metrics.name_of(metric))
         self._metric = metric
 
     def __call__(self, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
-        given, wanted = self._part(outputs), self._part(targets)
-        if losses.is_classification(self._loss) and bool(np.isin(wanted, (0.0, 1.0)).all()):
+        given, wanted, labelled = self._parts(outputs, targets)
+        if not labelled and losses.is_classification(self._loss) and bool(np.isin(wanted, (0.0, 1.0)).all()):
             wanted = wanted.argmax(axis=1 if wanted.ndim == 4 else -1)
         zero, several = losses.decides_at_zero(self._loss), self._classes > 1
         if isinstance(self._metric, metrics.Accuracy) and not several:
@@ -148,7 +188,7 @@ def _by_output(ports: Ports, given: object, loss: Mapping[str, Any]) -> tuple[Ca
     found: list[Callable[..., float]] = []
     for name, entries in given.items():
         resolved = metrics.resolve_all(entries, losses.name_of(loss[name]))
-        found += [_MetricOfOutput(ports, name, loss[name], metric) for metric in resolved]
+        found += [_MetricOfOutput(ports, name, loss, metric) for metric in resolved]
     return tuple(found)
 
 
@@ -157,8 +197,11 @@ def loss_metrics(engine: Engine, config: TrainingConfig) -> list[Callable[..., f
     ports = engine.ports
     if ports is None or not isinstance(config.loss, Mapping):
         return []
-    chosen = config.loss.items()
-    return [_LossOfOutput(ports, name, loss, config.label_smoothing) for name, loss in chosen]
+    weights = cast("Mapping[str, Any]", config.class_weight or {})
+    return [
+        _LossOfOutput(ports, name, config.loss, config.label_smoothing, weights.get(name))
+        for name in config.loss
+    ]
 
 
 def packed(engine: Engine, config: TrainingConfig, data: Data | None, *, learns: bool = False) -> Data | None:

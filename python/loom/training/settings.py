@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from loom import losses, metrics
 from loom._settings.encoding import encode
@@ -46,7 +46,8 @@ def engine_config(
     if by_output is not None:
         # Metrics by output are functions, which the engine does not know.
         loss_weights, smoothing = config.loss_weights or {}, config.label_smoothing
-        config = replace(config, loss="mse", loss_weights=None, label_smoothing=0.0)
+        of_classes = cast("Mapping[str, Any]", config.class_weight or {})
+        config = replace(config, loss="mse", loss_weights=None, label_smoothing=0.0, class_weight=None)
     own: dict[str, object] | None = None
     if isinstance(config.loss, losses.Expr):
         own = {"expression": config.loss.expression}
@@ -70,7 +71,8 @@ def engine_config(
         "exchange",
     }
     settings = {name: value for name, value in encoded.items() if name not in elsewhere}
-    weights = losses.expand_class_weight(config.class_weight, losses.class_count(output_shape))
+    of_one = cast("losses.ClassWeight | None", config.class_weight)
+    weights = losses.expand_class_weight(of_one, losses.class_count(output_shape))
     engine: dict[str, object] = {
         **settings,
         "learning_rate": base_rate(config, tween),
@@ -81,7 +83,12 @@ def engine_config(
         engine["regularizers"] = [{"on": on, **penalty} for on, penalty in config.regularizers.items()]
     if by_output is not None:
         engine["outputs"] = [
-            {"loss": encode(loss), "weight": loss_weights.get(name, 1.0)} for name, loss in by_output.items()
+            {
+                "loss": encode(loss),
+                "weight": loss_weights.get(name, 1.0),
+                "class_weight": of_classes.get(name),
+            }
+            for name, loss in by_output.items()
         ]
         engine["label_smoothing"] = smoothing
     if own is not None:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loom import losses
 from loom.data import ArraySource, Source
 from loom.diagnosis import DoctorWarning, look
-from loom.diagnosis.case import Case, Rows, ending, stages
+from loom.diagnosis.case import Case, Rows, ending, ending_of, stages
 from loom.engine import Engine
 from loom.training.config import TrainingConfig
 from loom.training.feed import Examples
 
-__all__ = ["case_of", "warn_of_mistakes"]
+__all__ = ["case_of", "cases_of_ports", "warn_of_mistakes"]
 
 _PACKAGE = str(Path(__file__).parents[1])
 
@@ -55,6 +57,70 @@ def case_of(
         weighted=config.class_weight is not None,
         chosen=chosen,
     )
+
+
+def cases_of_ports(
+    engine: Engine,
+    config: TrainingConfig,
+    x: Mapping[str, NDArray[Any]],
+    y: Mapping[str, NDArray[Any]],
+    *,
+    complete: bool,
+) -> tuple[dict[str, Case], dict[str, Case]]:
+    """Returns what findings about inputs and about outputs are read from, by name.
+
+    Args:
+        engine: The network's, which has names for inputs or outputs.
+        config: How the training goes.
+        x: The inputs that are no whole numbers.
+        y: The targets; of a single output without a name under "".
+        complete: Whether that is all data.
+    """
+    ports, found = engine.ports, stages(engine)
+    assert ports is not None
+    cells = [tuple(map(int, stage.path.split(".")[:3])) for stage in found]
+    begins = {entry.name: tuple(entry.cell or (0, 0, 0)) for entry in ports.inputs}
+    ends = {entry.name: tuple(entry.cell) for entry in ports.outputs}
+    shapes = ports.output_shapes() if ports.outputs else {"": tuple(engine.native.output_shape())}
+    by_name = config.loss if isinstance(config.loss, Mapping) else dict.fromkeys(shapes, config.loss)
+    weights = config.class_weight if isinstance(config.class_weight, Mapping) else {}
+    first_target = next(iter(y.values()))
+    some = next(iter(x.values()), np.zeros((len(first_target), 1)))
+
+    def case(rows: Rows, **more: Any) -> Case:  # noqa: ANN401 - fields of a Case
+        usual: dict[str, Any] = {
+            "stages": found,
+            "ending": None,
+            "output_shape": (1,),
+            "loss": "",
+            "batch_size": config.batch_size,
+            "shuffle": config.shuffle,
+            "validation_split": config.validation_split,
+        }
+        return Case(rows=rows, **{**usual, **more})
+
+    inputs = {
+        name: case(
+            Rows(values, first_target, complete),
+            stages=tuple(s for s, cell in zip(found, cells, strict=True) if cell >= begins.get(name, cell)),
+        )
+        for name, values in x.items()
+    }
+    outputs = {}
+    for name, shape in shapes.items():
+        own = tuple(s for s, cell in zip(found, cells, strict=True) if cell == ends.get(name, cell))
+        # Nothing takes the softmax of one of several outputs into itself.
+        last = ending_of(own) if name in ends else ending(engine, found)
+        outputs[name] = case(
+            Rows(some, y[name], complete),
+            ending=replace(last, absorbed=False) if last is not None and name in ends else last,
+            output_shape=shape,
+            loss=losses.name_of(by_name[name]),
+            # Inputs are looked at by themselves.
+            indices=True,
+            weighted=name in weights or (not name and config.class_weight is not None),
+        )
+    return inputs, outputs
 
 
 def _rows(source: ArraySource) -> Rows:

@@ -213,8 +213,12 @@ def _write(net: Network, graph: Graph, inputs: Sequence[_Input]) -> dict[tuple[i
             shape = net[source].output_shape
             if link.combine == "context":
                 context = Context(made[source], shape)
+            elif link.combine == "replace":
+                x = made[source]
             elif link.combine == "add":
                 x = graph.add("Add", x, made[source])
+            elif link.combine == "multiply":
+                x = graph.add("Mul", x, made[source])
             else:
                 x = _concat(graph, [x, made[source]], shape, link.axis)
         for handle in cell:

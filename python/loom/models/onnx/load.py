@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from loom.models.onnx.importing.folding import Folded, fold
 from loom.models.onnx.importing.graph import MOVEMENTS, Graph, Made
 from loom.models.onnx.importing.operators import CONVERTERS
 from loom.models.onnx.importing.patterns import find_activations, find_indices, find_norms, find_noted
+from loom.models.onnx.importing.ports import network_of_pieces
 from loom.models.onnx.importing.projections import find_gates
 from loom.models.onnx.importing.reading import read_model, tensors_of
 from loom.models.onnx.importing.recurrent import KINDS, find_recurrence
@@ -28,6 +31,8 @@ __all__ = ["load"]
 
 STEERING = {"If", "Loop", "Scan", "SequenceMap"}
 """Operators with graphs of their own, run as often as values say."""
+FLOATS = (0, 1, 10, 11, 16)
+"""The types of outputs that are taken for floats, one that is not said among them."""
 LARGEST = 2**28
 """Elements that a value of one sample has at most."""
 DAMAGED = (ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError, ValueError)
@@ -37,8 +42,8 @@ DAMAGED = (ArithmeticError, AttributeError, LookupError, RuntimeError, StopItera
 def load(
     source: str | PathLike[str] | bytes,
     *,
-    input_shape: Sequence[int] | None = None,
-    output: str | None = None,
+    input_shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
+    output: str | Sequence[str] | None = None,
     given: Mapping[str, ArrayLike] | None = None,
 ) -> Network:
     """Makes a network of an ONNX model.
@@ -51,13 +56,16 @@ def load(
     Args:
         source: The file, or its bytes.
         input_shape: One sample's extents, where the model leaves them open; rows come first and are not
-            named.
+            named. Of several inputs those by name.
         output: The output that the network computes, by name; where there are several, the last one of
-            floats, if None.
-        given: Values of inputs other than one, such as an attention mask: arrays with one row, by name.
+            floats, if None. A list names several, and the network has them by these names.
+        given: Values of inputs that the network shall not have, such as an attention mask: arrays with one
+            row, by name.
 
     Returns:
-        The network.
+        The network. Of a model with several inputs, `given` aside, it has them by their names, and all of
+        the model's outputs of floats where `output` names none: cells are what lies between inputs, what
+        joins them, and outputs.
 
     Raises:
         SerializationError: It is no ONNX model, or is damaged; or loom has no layers for some of it:
@@ -74,8 +82,22 @@ def load(
         'tanh'
     """
     try:
-        row, shape = _read(source, input_shape, output, given or {})
-        return network_of(_tied(row) or [Made(nn.Activation("linear"))], shape).build()
+        model, folder = _checked(source)
+        tensors = tensors_of(model, folder)
+        inputs = [value.name for value in model.graph.input if value.name not in tensors]
+        fixed = dict(given or {})
+        if set(fixed) - set(inputs) or not set(inputs) - set(fixed):
+            raise SerializationError(
+                f"the ONNX model has the inputs {', '.join(inputs)}; given names some of them, not all"
+            )
+        several = len(inputs) - len(fixed) > 1
+        if not several and (output is None or isinstance(output, str)):
+            shape_given = (
+                next(iter(input_shape.values())) if isinstance(input_shape, Mapping) else input_shape
+            )
+            row, shape = _read(model, folder, shape_given, output, fixed)
+            return network_of(_tied(row) or [Made(nn.Activation("linear"))], shape).build()
+        return _several(model, folder, tensors, input_shape, output, fixed)
     except (FileError, MissingExtraError, SerializationError):
         raise
     except LoomError as error:
@@ -101,13 +123,8 @@ def _tied(row: list[Made]) -> list[Made]:
     return row
 
 
-def _read(
-    source: str | PathLike[str] | bytes,
-    input_shape: Sequence[int] | None,
-    output: str | None,
-    given: Mapping[str, ArrayLike],
-) -> tuple[list[Made], tuple[int, ...]]:
-    """Reads a model and returns the layers that it is, and one sample's shape."""
+def _checked(source: str | PathLike[str] | bytes) -> tuple[Any, Path | None]:
+    """Reads a model, and refuses what decides while it runs."""
     model, folder = read_model(source)
     steering = [
         f'{node.op_type} "{node.name}": what is decided while a model runs is not read'
@@ -116,16 +133,11 @@ def _read(
     ]
     if steering:
         raise _refused(steering)
-    tensors = tensors_of(model, folder)
-    inputs = [value for value in model.graph.input if value.name not in tensors]
-    unknown = set(given) - {value.name for value in inputs}
-    free = [value for value in inputs if value.name not in given]
-    if unknown or len(free) != 1:
-        names = ", ".join(value.name for value in inputs)
-        raise SerializationError(
-            f"a network has one input; the ONNX model has: {names}. Name the values of the others in given"
-        )
-    (entry,) = free
+    return model, folder
+
+
+def _sample(entry: Any, input_shape: Sequence[int] | None) -> tuple[int, ...]:  # noqa: ANN401
+    """Returns one sample's extents of an input, a ValueInfoProto."""
     extents = [extent.dim_value or None for extent in entry.type.tensor_type.shape.dim]
     shape = extents[1:] if input_shape is None else list(np.atleast_1d(np.asarray(input_shape)).tolist())
     if not extents or any(extent is None for extent in shape) or not shape:
@@ -138,6 +150,68 @@ def _read(
         raise SerializationError(
             f'the ONNX model\'s input "{entry.name}" has no shape that loom can hold: {sample}'
         )
+    return sample
+
+
+def _several(
+    model: Any,  # noqa: ANN401 - a ModelProto
+    folder: Path | None,
+    tensors: Mapping[str, Any],
+    input_shape: Sequence[int] | Mapping[str, Sequence[int]] | None,
+    output: str | Sequence[str] | None,
+    given: Mapping[str, ArrayLike],
+) -> Network:
+    """Reads a model of several inputs or outputs."""
+    free = [value for value in model.graph.input if value.name not in tensors and value.name not in given]
+    said = input_shape if isinstance(input_shape, Mapping) else {}
+    if input_shape is not None and not isinstance(input_shape, Mapping):
+        if len(free) > 1:
+            names = ", ".join(value.name for value in free)
+            raise SerializationError(f"the ONNX model has several inputs, {names}: say input_shape by name")
+        said = {free[0].name: input_shape}
+    samples = {value.name: _sample(value, said.get(value.name)) for value in free}
+    if output is None:
+        kinds: dict[str, Any] = {value.name: value.type for value in model.graph.output}
+        floats = [name for name, kind in kinds.items() if kind.tensor_type.elem_type in FLOATS]
+        ends = floats or list(kinds)
+    else:
+        ends = [_end(model, name) for name in ([output] if isinstance(output, str) else output)]
+    if not ends:
+        raise SerializationError("output names none of the ONNX model's outputs")
+    dims = free[0].type.tensor_type.shape.dim
+    count = dims[0].dim_value or _rows(model, tensors, tuple(chain.from_iterable(samples.values())))
+    fixed = {name: np.repeat(np.asarray(values)[:1], count, axis=0) for name, values in given.items()}
+    shapes = {name: (count, *sample) for name, sample in samples.items()}
+    folded = fold(model, {**tensors, **fixed}, shapes, folder)
+
+    def read(piece: Any, source: str, value: str) -> list[Made]:  # noqa: ANN401 - a ModelProto
+        within = {name: given[name] for name in given if any(each.name == name for each in piece.graph.input)}
+        return _read(piece, folder, None, value, within)[0]
+
+    return network_of_pieces(
+        model,
+        folded,
+        count,
+        samples,
+        dict(zip(ends, ends, strict=True)),
+        fixed=given,
+        folder=folder,
+        read=read,
+    )
+
+
+def _read(
+    model: Any,  # noqa: ANN401 - a ModelProto
+    folder: Path | None,
+    input_shape: Sequence[int] | None,
+    output: str | None,
+    given: Mapping[str, ArrayLike],
+) -> tuple[list[Made], tuple[int, ...]]:
+    """Reads a model of one input and returns the layers that it is, and one sample's shape."""
+    tensors = tensors_of(model, folder)
+    (entry,) = (value for value in model.graph.input if value.name not in tensors and value.name not in given)
+    extents = [extent.dim_value or None for extent in entry.type.tensor_type.shape.dim]
+    sample = _sample(entry, input_shape)
     end = _end(model, output)
 
     def folded_for(count: int, like: Folded | None = None) -> Folded:
@@ -199,7 +273,7 @@ def _end(model: Any, output: str | None) -> str:  # noqa: ANN401 - a ModelProto
         raise SerializationError(f'the ONNX model has no output "{output}"; it has {", ".join(names)}')
     if output is not None:
         return output
-    floats = [name for name, kind in names.items() if kind.tensor_type.elem_type in (0, 1, 10, 11, 16)]
+    floats = [name for name, kind in names.items() if kind.tensor_type.elem_type in FLOATS]
     return floats[-1] if floats else list(names)[-1]
 
 

@@ -77,8 +77,12 @@ class NetworkModule(Module):
                 other = outputs[tuple(link.source)]
                 if link.combine == "context":
                     context = other
+                elif link.combine == "replace":
+                    x = other
                 elif link.combine == "add":
                     x = x + other
+                elif link.combine == "multiply":
+                    x = x * other
                 else:
                     usual = 0 if x.dim() > 3 else x.dim() - 2
                     x = torch.cat([x, other], dim=1 + (usual if link.axis is None else link.axis))

@@ -237,8 +237,9 @@ impl<'a> Tick<'a> {
                     None => (None, None),
                     Some(gradient) => {
                         let shapes = (self.wiring.shape_of(input)?, self.wiring.shape_of(linked)?);
-                        let (to_input, to_linked) = link.lower_backward(b, &shapes.0, &shapes.1, gradient)?;
-                        (Some(to_input), to_linked)
+                        let (to_input, to_linked) =
+                            link.lower_backward(b, [&shapes.0, &shapes.1], None, gradient)?;
+                        (to_input, to_linked)
                     }
                 };
                 self.send(b, input, to_input, sending)?;

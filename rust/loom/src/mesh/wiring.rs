@@ -228,7 +228,16 @@ impl<'a> Paths<'a> {
         };
         let mut deep = passed.len();
         for (source, link) in self.network.links_to(cell)? {
-            if link.combine != Combine::Context {
+            if link.combine == Combine::Multiply {
+                return Err(Error::State(format!(
+                    "{} multiplies, which has no meaning in clock mode, where a cell's input at rest is 0; add, or \
+                     concatenate",
+                    link.named()
+                )));
+            }
+            if link.combine == Combine::Replace {
+                read = self.output(source, passed)?;
+            } else if link.combine != Combine::Context {
                 deep += 1;
                 self.meetings.set(self.meetings.get() + 1);
                 if self.meetings.get() > MOST_MEETINGS || deep > MOST_DEEP {

@@ -342,6 +342,7 @@ impl Network {
             for (source, link) in self.links_to(number)? {
                 match (&shape, &known[source]) {
                     (Some(held), Some(linked)) => shape = keep(combined(link, held, linked))?,
+                    (None, Some(linked)) if link.combine == Combine::Replace => shape = Some(linked.clone()),
                     (Some(_), None) if strict => return Err(link.unknown_source()),
                     _ => {}
                 }
@@ -380,7 +381,7 @@ impl Network {
             unchanged |= self.enters(number);
             for (source, link) in self.links_to(number)? {
                 unchanged &= match link.combine {
-                    Combine::Add => false,
+                    Combine::Add | Combine::Multiply | Combine::Replace => false,
                     // Whose whole numbers these are is told by where they enter.
                     Combine::Concat if !self.inputs.is_empty() => false,
                     // What points back comes from behind some layer, most likely.

@@ -28,6 +28,14 @@ impl Network {
         if link.combine == Combine::Context && self.links.iter().any(is_context) {
             return Err(Error::Value(format!("cell {} has a context already", Shape::from(link.target))));
         }
+        let arrives = |held: &Link| held.combine != Combine::Context && held.target == link.target;
+        if link.combine == Combine::Replace && self.links.iter().any(arrives) {
+            return Err(Error::Value(format!(
+                "{} replaces what other links have brought already; make it the first link to cell {}",
+                link.named(),
+                Shape::from(link.target)
+            )));
+        }
         self.links.push(link);
         self.built = false;
         self.invalidate();
@@ -67,6 +75,14 @@ impl Network {
             }
         }
         Ok(found)
+    }
+
+    /// Whether a link takes the place of what flows to a cell.
+    pub(crate) fn is_replaced(&self, cell: usize) -> bool {
+        self.links.iter().any(|link| {
+            link.combine == Combine::Replace
+                && self.cell_index(link.target).is_ok_and(|target| target == cell)
+        })
     }
 
     /// The last layer, by number, where the network's output is what it makes; `None` where links arrive

@@ -25,8 +25,8 @@ pub(crate) struct LoweredLayer {
 struct Arrival {
     source: usize,
     link: Link,
-    input: Shape,
-    linked: Shape,
+    /// What was there, and what has come to it.
+    values: [Value; 2],
 }
 
 /// One cell's forward lowering.
@@ -150,9 +150,9 @@ impl Lowered {
                     context = Some(source);
                     continue;
                 }
-                let (input, linked) = (b.shape(value).clone(), b.shape(outputs[source]).clone());
+                let values = [value, outputs[source]];
                 value = link.lower(b, value, outputs[source])?;
-                arrivals.push(Arrival { source, link: link.clone(), input, linked });
+                arrivals.push(Arrival { source, link: link.clone(), values });
             }
             let first = lowered.layers.len();
             for placed in cell {
@@ -284,12 +284,16 @@ impl Lowered {
             if let (Some(source), Some(gradient)) = (cell.context, b.sum(&to_context)) {
                 contributions[source].push(gradient);
             }
-            let Some(mut gradient) = gradient else { continue };
-            for Arrival { source, link, input, linked } in cell.arrivals.iter().rev() {
-                let (to_input, to_linked) = link.lower_backward(b, input, linked, gradient)?;
-                gradient = to_input;
+            let mut flowing = gradient;
+            for Arrival { source, link, values } in cell.arrivals.iter().rev() {
+                let Some(gradient) = flowing else { break };
+                let [input, linked] = values.map(|value| b.shape(value).clone());
+                let (to_input, to_linked) =
+                    link.lower_backward(b, [&input, &linked], Some(*values), gradient)?;
+                flowing = to_input;
                 contributions[*source].extend(to_linked);
             }
+            let Some(gradient) = flowing else { continue };
             if cell.enters {
                 if wants_input {
                     entered.extend(network.lower_entry_backward(b, gradient, number)?);

@@ -112,7 +112,7 @@ impl Network {
         let reader = self.cells[cell..]
             .iter()
             .enumerate()
-            .take_while(|(after, _)| *after == 0 || !self.enters(cell + after))
+            .take_while(|(after, _)| *after == 0 || !self.begins(cell + after))
             .flat_map(|(_, layers)| layers)
             .find(|placed| !placed.layer.keeps_elements())
             .and_then(|first| first.layer.index_limit());
@@ -162,6 +162,11 @@ impl Network {
     /// Whether flow starts anew in a cell: an input enters there.
     pub(crate) fn enters(&self, cell: usize) -> bool {
         (0..self.inputs.len()).any(|number| self.entry_cell(number) == Some(cell))
+    }
+
+    /// Whether what the cell before hands on does not flow to a cell.
+    fn begins(&self, cell: usize) -> bool {
+        self.enters(cell) || self.is_replaced(cell)
     }
 
     /// The shape of what enters a cell; `None` where nothing does.
@@ -244,8 +249,15 @@ impl Network {
 
     /// Refuses inputs that enter no cell, layers that nothing comes to, and layers whose output goes nowhere.
     pub(crate) fn check_ports(&self) -> Result<()> {
-        if self.inputs.is_empty() && self.outputs.is_empty() {
+        let replaces = self.links.iter().any(|link| link.combine == super::Combine::Replace);
+        if self.inputs.is_empty() && self.outputs.is_empty() && !replaces {
             return Ok(());
+        }
+        if let Some(cell) = (0..self.cells.len()).find(|cell| self.enters(*cell) && self.is_replaced(*cell)) {
+            return Err(Error::Value(format!(
+                "an input enters cell {}, where a link replaces what flows there; let it enter elsewhere",
+                Shape::from(self.coordinates_of(cell))
+            )));
         }
         for (number, input) in self.inputs.iter().enumerate() {
             if self.entry_cell(number).is_none() {
@@ -291,7 +303,7 @@ impl Network {
             used[*last] = true;
         }
         for number in 1..self.cells.len() {
-            if made[number] == number && !self.enters(number) {
+            if made[number] == number && !self.begins(number) {
                 used[made[number - 1]] = true;
             }
         }

@@ -196,6 +196,8 @@ impl Network {
                 let combine = match (row.combine, row.axis) {
                     (Combine::Add, _) => "add".into(),
                     (Combine::Context, _) => "context".into(),
+                    (Combine::Multiply, _) => "multiply".into(),
+                    (Combine::Replace, _) => "replace".into(),
                     (Combine::Concat, axis) => format!("concat, axis {}", axis.unwrap_or_default()),
                 };
                 [

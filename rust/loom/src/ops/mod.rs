@@ -29,6 +29,7 @@ pub mod gather;
 mod geometry;
 pub mod gradient_clip;
 pub mod gumbel;
+pub mod labels;
 pub mod loss;
 pub mod mask;
 pub mod masked_softmax;
@@ -88,6 +89,7 @@ pub use gather::Gather;
 pub use geometry::Geometry;
 pub use gradient_clip::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
 pub use gumbel::GumbelNoise;
+pub use labels::Labels;
 pub use loss::{Loss, LossFunction};
 pub use mask::{KeepSteps, LengthMask, StepMask};
 pub use masked_softmax::{MaskedSoftmax, TimeMask};
@@ -253,6 +255,7 @@ operations! {
     Positions: 5e-6,
     Combination: 5e-6,
     OneHot: 0.0,
+    Labels: 0.0,
     Choose: 0.0,
     Recall: 0.0,
     StepWeights: 1e-6,

@@ -366,6 +366,19 @@ impl Builder {
         (out, indices)
     }
 
+    /// Pushes an operation that makes so many indices a row.
+    pub fn apply_to_indices(
+        &mut self,
+        op: impl Into<Op>,
+        reads: &[Value],
+        label: &'static str,
+        count: usize,
+    ) -> Value {
+        let out = self.temporary(label, Shape::from(count), true, Kind::Index);
+        self.push(op.into(), reads, vec![out], Write::Set);
+        out
+    }
+
     /// Pushes an operation with several real results, of one such shape a row each.
     pub fn apply_several<const N: usize>(
         &mut self,

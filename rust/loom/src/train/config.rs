@@ -27,6 +27,10 @@ pub struct OutputLoss {
     /// How much it counts.
     #[serde(default = "one")]
     pub weight: f64,
+    /// A factor for each class of its part of a row's loss, which does not count in what the sum is divided by: the
+    /// outputs of a step have one divisor, that of its rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class_weight: Option<Vec<f64>>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands it a reference")]

@@ -2,6 +2,7 @@
 
 use super::data::gather;
 use super::metrics::{ClassAxis, MetricState, RealSteps, Truth};
+use super::outputs::TargetRow;
 use super::prepare::{check_examples, class_axis};
 use super::step_program::lower_loss;
 use super::weighing::Weighing;
@@ -46,6 +47,8 @@ const MOST_COMPILED: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Form {
     classes: bool,
+    /// Whether class indices stand among the numbers of named outputs' targets.
+    labelled: bool,
     weighing: Weighing,
     extents: ExtentsKey,
     revision: u64,
@@ -209,8 +212,11 @@ impl Evaluator {
     fn run_rows<T: Real>(&mut self, network: &Network, examples: &Examples<'_>) -> Result<Compiled> {
         let rows = examples.rows();
         let classes = examples.target.are_classes_for(&self.config.loss, network.output_shape())?;
+        let row = TargetRow::of(network, &self.config, &examples.target)?;
+        let labelled = row.is_some_and(|row| row.labelled);
         let revision = network.revision;
-        let form = Form { classes, weighing: examples.weighing(), extents: network.extents_key(), revision };
+        let (weighing, extents) = (examples.weighing(), network.extents_key());
+        let form = Form { classes, labelled, weighing, extents, revision };
         self.compiled
             .retain(|compiled| compiled.form.revision == revision && compiled.run.is_on(&network.device));
         let fits = |compiled: &Compiled| compiled.form == form && compiled.run.program().capacity() >= rows;
@@ -248,8 +254,8 @@ impl Evaluator {
             &mut b,
             Mode { training: false, pin_layers: false, ..Mode::default() },
         )?;
-        let (op, _) =
-            lower_loss(network, &mut b, &lowered, &self.config, form.classes, form.weighing, false)?;
+        let classes = form.classes || form.labelled;
+        let (op, _) = lower_loss(network, &mut b, &lowered, &self.config, classes, form.weighing, false)?;
         let run = network.device.run(Arc::new(b.finish(rows, &network.rewrites)?))?;
         Ok(Compiled { form, op, run })
     }

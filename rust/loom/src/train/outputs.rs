@@ -1,6 +1,7 @@
 //! The losses of several named outputs, which add up to one.
 //!
-//! Targets come as one row of numbers like the outputs: classes as rows of one number a class.
+//! Targets come as one row of numbers, an output's behind the one before: like the outputs, or with a class index, as
+//! a number, wherever a loss takes classes.
 
 use super::loss::{LossOptions, loss_op};
 use super::weighing::Weighing;
@@ -8,11 +9,52 @@ use super::{OutputLoss, Targets, TrainingConfig};
 use crate::error::in_context;
 use crate::network::{Lowered, NamedOutput, Network};
 use crate::ops::loss::validate_targets;
-use crate::ops::{Loss, LossFunction, Scale};
+use crate::ops::{Labels, Loss, LossFunction, Scale};
 use crate::program::{Builder, Kind, Phase, Value};
-use crate::tensor::{Elements, Shape, TensorView};
+use crate::simd::Real;
+use crate::tensor::{Elements, Shape};
 use crate::{Error, Result};
 use std::ops::Range;
+
+/// How the targets of all outputs lie in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TargetRow {
+    /// Numbers of a row.
+    pub(super) total: usize,
+    /// Whether losses that take classes are told their indices.
+    pub(super) labelled: bool,
+}
+
+impl TargetRow {
+    /// What targets of named outputs are like; none of a network with a single output.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for rows that are neither.
+    pub(super) fn of(
+        network: &Network,
+        config: &TrainingConfig,
+        targets: &Targets<'_>,
+    ) -> Result<Option<Self>> {
+        if network.named_outputs().is_empty() {
+            return Ok(None);
+        }
+        let (numbers, labels) = (Self::with(network, config, false)?, Self::with(network, config, true)?);
+        let row: usize = targets.shape().iter().skip(1).product();
+        match row {
+            row if row == numbers.total => Ok(Some(numbers)),
+            row if row == labels.total => Ok(Some(labels)),
+            row => Err(Error::Shape(format!(
+                "a row of targets for all outputs holds {} numbers, or {} with class indices; got {row}",
+                numbers.total, labels.total
+            ))),
+        }
+    }
+
+    pub(super) fn with(network: &Network, config: &TrainingConfig, labelled: bool) -> Result<Self> {
+        let all = losses(network, config, Weighing::None, (labelled, false))?;
+        Ok(Self { total: all.iter().map(|output| output.target.len()).sum(), labelled })
+    }
+}
 
 /// Lowers the loss of every output, and their weighted sum. Returns what the sum is divided by, as the loss of a
 /// whole row of outputs.
@@ -22,18 +64,24 @@ pub(super) fn lower(
     lowered: &Lowered,
     config: &TrainingConfig,
     weighing: Weighing,
-    gradient: bool,
+    (labelled, gradient): (bool, bool),
 ) -> Result<Loss> {
     b.set_phase(Phase::Loss);
-    let all = losses(network, config, weighing, gradient)?;
-    let total = network.output_shape().len();
+    let all = losses(network, config, weighing, (labelled, gradient))?;
+    let total = all.iter().map(|output| output.target.len()).sum();
     let targets = b.input("target", Shape::from(total), Kind::Real);
     b.ports.target = Some(targets);
     let weight = (weighing != Weighing::None).then(|| b.input("weight", Shape::from(1), Kind::Real));
     b.ports.sample_weight = weight;
     let (mut rows, mut gradients) = (Vec::new(), Vec::new());
-    for (output, OutputOp { op, place, shape, factor }) in lowered.outputs.iter().zip(all) {
-        let target = crate::network::slice(b, targets, total, &place, shape.clone());
+    for (output, OutputOp { op, target: place, shape, factor }) in lowered.outputs.iter().zip(all) {
+        let target = match op.class_targets {
+            true => {
+                let labels = Labels { total, start: place.start, length: place.len() };
+                b.apply_to_indices(labels, &[targets], "labels", place.len())
+            }
+            false => crate::network::slice(b, targets, total, &place, shape.clone()),
+        };
         let reads: Vec<Value> = [*output, target].into_iter().chain(weight).collect();
         let (losses, gradient) = b.apply_loss(op, &reads, shape.clone());
         rows.push(b.apply(Scale { factor }, &[losses], "row losses", Shape::from(1)));
@@ -51,7 +99,8 @@ pub(super) fn lower(
 /// One output's loss.
 struct OutputOp {
     op: Loss,
-    place: Range<usize>,
+    /// Where its targets lie in a row.
+    target: Range<usize>,
     shape: Shape,
     /// What the sum of its rows' losses is multiplied by, so that divided as that of the whole row it is the
     /// mean, times the weight.
@@ -62,7 +111,7 @@ fn losses(
     network: &Network,
     config: &TrainingConfig,
     weighing: Weighing,
-    gradient: bool,
+    (labelled, gradient): (bool, bool),
 ) -> Result<Vec<OutputOp>> {
     let names = network.named_outputs();
     if config.outputs.len() != names.len() {
@@ -79,14 +128,10 @@ fn losses(
                 .into(),
         ));
     }
-    if config.watch.is_some() {
-        return Err(Error::Value(
-            "observe measures layers towards one output, and the network has several".into(),
-        ));
-    }
     if config.class_weight.is_some() {
         return Err(Error::Value(
-            "class_weight is of one output's classes, and the network has named outputs; weigh the rows instead".into(),
+            "class_weight is of one output's classes, and the network has named outputs; give it by output"
+                .into(),
         ));
     }
     if weighing == Weighing::Steps {
@@ -95,19 +140,22 @@ fn losses(
         ));
     }
     let total = network.output_shape().len();
-    let places = network.output_places().into_iter().zip(network.named_output_shapes());
-    type Given<'a> = ((&'a OutputLoss, (Range<usize>, Shape)), &'a NamedOutput);
-    let one = |((OutputLoss { loss, weight }, (place, shape)), named): Given<'_>| {
+    let mut start = 0;
+    type Given<'a> = ((&'a OutputLoss, Shape), &'a NamedOutput);
+    let one = |((OutputLoss { loss, weight, class_weight }, shape), named): Given<'_>| {
         let smoothing = if loss.takes_classes() { config.label_smoothing } else { 0.0 };
-        let options = LossOptions { label_smoothing: smoothing, class_weight: None };
-        let mut op = loss_op(loss.0, &shape, false, weighing, &options, gradient)
+        let options = LossOptions { label_smoothing: smoothing, class_weight: class_weight.clone() };
+        let classes = labelled && loss.takes_classes();
+        let mut op = loss_op(loss.0, &shape, classes, weighing, &options, gradient)
             .map_err(|error| in_context(&format!("output \"{}\"", named.name), error))?;
         op.scaled = gradient && network.scales_loss();
         let counted = if loss.0.is_over_classes() { op.outer * op.inner } else { shape.len() };
         let factor = weight * total as f64 / counted as f64;
-        Ok(OutputOp { op, place, shape, factor })
+        let length = if classes { op.outer * op.inner } else { shape.len() };
+        start += length;
+        Ok(OutputOp { op, target: start - length..start, shape, factor })
     };
-    config.outputs.iter().zip(places).zip(names).map(one).collect()
+    config.outputs.iter().zip(network.named_output_shapes()).zip(names).map(one).collect()
 }
 
 /// The loss whose divisor counts as that of a whole row does.
@@ -117,25 +165,36 @@ pub(super) fn whole(network: &Network, weighing: Weighing, gradient: bool) -> Re
 }
 
 /// Checks that every output's part of the targets is what its loss takes.
-pub(super) fn check(network: &Network, config: &TrainingConfig, targets: &Targets<'_>) -> Result<()> {
+pub(super) fn check(
+    network: &Network,
+    config: &TrainingConfig,
+    row: TargetRow,
+    targets: &Targets<'_>,
+) -> Result<()> {
     let Targets::Real(view) = targets else { return Ok(()) };
-    for (output, named) in losses(network, config, Weighing::None, false)?.iter().zip(network.named_outputs())
-    {
-        check_part(view, network.output_shape().len(), output)
-            .map_err(|error| in_context(&format!("output \"{}\"", named.name), error))?;
+    let all = losses(network, config, Weighing::None, (row.labelled, false))?;
+    for (output, named) in all.iter().zip(network.named_outputs()) {
+        match view.elements() {
+            Elements::Float32(x) => check_part(x, row.total, output),
+            Elements::Float64(x) => check_part(x, row.total, output),
+        }
+        .map_err(|error| in_context(&format!("output \"{}\"", named.name), error))?;
     }
     Ok(())
 }
 
-fn check_part(view: &TensorView<'_>, total: usize, OutputOp { op, place, .. }: &OutputOp) -> Result<()> {
-    match view.elements() {
-        Elements::Float32(x) => {
-            let part: Vec<f32> = x.chunks_exact(total).flat_map(|row| row[place.clone()].to_vec()).collect();
-            validate_targets::<f32>(op, &[], &part, &[])
-        }
-        Elements::Float64(x) => {
-            let part: Vec<f64> = x.chunks_exact(total).flat_map(|row| row[place.clone()].to_vec()).collect();
-            validate_targets::<f64>(op, &[], &part, &[])
-        }
+fn check_part<T: Real>(rows: &[T], total: usize, OutputOp { op, target, .. }: &OutputOp) -> Result<()> {
+    let part: Vec<T> = rows.chunks_exact(total).flat_map(|row| row[target.clone()].to_vec()).collect();
+    if !op.class_targets {
+        return validate_targets(op, &[], &part, &[]);
     }
+    if let Some(place) = part.iter().position(|label| label.to_f64().fract() != 0.0) {
+        return Err(Error::Value(format!(
+            "class index {} of row {} is not a whole number",
+            part[place],
+            place / target.len()
+        )));
+    }
+    let labels: Vec<i32> = part.iter().map(|label| label.to_f64() as i32).collect();
+    validate_targets::<T>(op, &[], &[], &labels)
 }

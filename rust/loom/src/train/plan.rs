@@ -33,6 +33,8 @@ impl TrainingConfig {
 pub(super) struct Plan {
     pub(super) capacity: usize,
     pub(super) class_targets: bool,
+    /// Whether class indices stand among the numbers of named outputs' targets.
+    pub(super) labelled: bool,
     pub(super) weighing: Weighing,
     /// Of the input, where they are not fixed.
     pub(super) extents: ExtentsKey,
@@ -45,8 +47,13 @@ pub(super) struct Plan {
 }
 
 /// The first layer whose backward pass starts from the loss: the last, or the one below where the
-/// last has absorbed it. Where links arrive behind the last layer there is none, and all layers are below.
+/// last has absorbed it. Where links arrive behind the last layer, or there are several outputs, there is none, and all
+/// layers are below.
 pub(crate) fn top_layer(network: &Network, absorbed: bool) -> usize {
+    if !network.named_outputs().is_empty() {
+        // None is the one that means what is learned.
+        return network.layers().count();
+    }
     match network.output_layer() {
         Some(last) => last.saturating_sub(usize::from(absorbed)),
         None => network.layers().count(),

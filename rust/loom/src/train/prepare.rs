@@ -2,6 +2,7 @@
 
 use super::loss::{LossOptions, loss_op};
 use super::metrics::ClassAxis;
+use super::outputs::TargetRow;
 use super::plan::top_layer;
 use super::tween::feedback;
 use super::weighing::Weighing;
@@ -100,15 +101,17 @@ pub fn check_examples(network: &Network, config: &TrainingConfig, examples: &Exa
     let output = network.output_shape();
     let classes = examples.target.are_classes_for(&config.loss, output)?;
     let finite = config.on_nonfinite == OnNonFinite::Raise;
-    examples.check(&network.row_shape(), output, classes, finite)?;
+    let of_outputs = TargetRow::of(network, config, &examples.target)?;
+    let row = of_outputs.map(|row| Shape::from(row.total));
+    examples.check(&network.row_shape(), row.as_ref().unwrap_or(output), classes, finite)?;
     // An epoch's order is kept as numbers of 32 bits.
     if u32::try_from(examples.rows()).is_err() {
         let rows = examples.rows();
         return Err(Error::Value(format!("{rows} rows are more than an epoch holds, which is {}", u32::MAX)));
     }
     network.check_indices(&examples.input)?;
-    if !network.named_outputs().is_empty() {
-        return outputs::check(network, config, &examples.target);
+    if let Some(row) = of_outputs {
+        return outputs::check(network, config, row, &examples.target);
     }
     let options =
         LossOptions { label_smoothing: config.label_smoothing, class_weight: config.class_weight.clone() };

@@ -19,7 +19,8 @@ use crate::tensor::Shape;
 
 /// Lowers the loss after the network, absorbed by its last layer where that can be.
 ///
-/// Returns the loss operation and whether the last layer's own backward is left out.
+/// `class_targets` says whether targets are class indices; of named outputs, whether those whose losses take classes
+/// are told indices. Returns the loss operation and whether the last layer's own backward is left out.
 pub(super) fn lower_loss(
     network: &Network,
     b: &mut Builder,
@@ -30,7 +31,7 @@ pub(super) fn lower_loss(
     gradient: bool,
 ) -> Result<(Loss, bool)> {
     if !network.named_outputs().is_empty() {
-        let op = outputs::lower(network, b, lowered, config, weighing, gradient)?;
+        let op = outputs::lower(network, b, lowered, config, weighing, (class_targets, gradient))?;
         return Ok((op, false));
     }
     b.set_phase(Phase::Loss);
@@ -94,8 +95,8 @@ pub(super) fn compile(
     let mut b = Builder::new(network.precision());
     let mode = Mode { training: true, apart: plan.apart, ..looking };
     let lowered = Lowered::forward(network, &mut b, mode)?;
-    let (op, absorbed) =
-        lower_loss(network, &mut b, &lowered, config, plan.class_targets, plan.weighing, true)?;
+    let classes = plan.class_targets || plan.labelled;
+    let (op, absorbed) = lower_loss(network, &mut b, &lowered, config, classes, plan.weighing, true)?;
     let gradient = b.ports.output_gradient;
     match (&config.tween, gradient) {
         (Some(tween), Some(gradient)) => {
@@ -144,11 +145,12 @@ fn lower_backprop(
             let term = watching.target_term();
             watching.cells(b, network, term);
             watching.inside(b, term);
-            let meant = meaning(b, op, absorbed, lowered.output)?;
             // Where the last layer has absorbed the loss, the one below it means the same; where links arrive
-            // behind the last layer, none does.
-            for layer in top..lowered.layers.len() {
-                watching.target(b, lowered, layer, meant);
+            // behind the last layer, or there are several outputs, none does.
+            let meaning_it = top..lowered.layers.len();
+            if !meaning_it.is_empty() {
+                let meant = meaning(b, op, absorbed, lowered.output)?;
+                meaning_it.for_each(|layer| watching.target(b, lowered, layer, meant));
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::coding::Coding;
 use super::frames::Frames;
 use super::metrics::{ClassAxis, MetricState};
+use super::outputs::TargetRow;
 use super::plan::{Plan, Turn};
 use super::prepare::{class_axis, prepare_state};
 use super::spare::Spare;
@@ -131,6 +132,7 @@ impl Trainer {
         let plan = Plan {
             capacity: config.batch_size.min(like.rows().max(1)),
             class_targets: like.target.are_classes_for(&config.loss, network.output_shape())?,
+            labelled: TargetRow::of(network, config, &like.target)?.is_some_and(|row| row.labelled),
             weighing: like.weighing(),
             extents: network.extents_key(),
             accumulates: config.accumulate > 1,

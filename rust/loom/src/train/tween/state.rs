@@ -94,6 +94,7 @@ impl TweenState {
         let plan = Plan {
             capacity: 1,
             class_targets: config.loss.takes_classes(),
+            labelled: false,
             weighing: Weighing::None,
             extents: network.extents_key(),
             accumulates: false,
@@ -200,6 +201,7 @@ impl TweenState {
         let output = network.output_shape();
         let wanted = Plan {
             class_targets: examples.target.are_classes_for(&self.trainer.config().loss, output)?,
+            labelled: false,
             weighing: examples.weighing(),
             ..self.trainer.plan
         };
