@@ -217,7 +217,7 @@ def test_links_that_cannot_be_are_refused() -> None:
     with pytest.raises(loom.CellIndexError):
         net.link((0, 0), (0, 2))
     with pytest.raises(loom.ConfigError, match="combine"):
-        net.link((0, 0), (0, 1), combine="multiply")
+        net.link((0, 0), (0, 1), combine="subtract")
     with pytest.raises(loom.ConfigError, match="axis"):
         net.link((0, 0), (0, 1), axis=0)
     with pytest.raises(loom.StateError, match="clock mode"):

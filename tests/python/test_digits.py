@@ -78,4 +78,4 @@ def test_the_example_runs_on_a_gpu(gpu: str, tmp_path: Path) -> None:
     assert "the same bits" in shown
     accuracies = [float(percent) for percent in re.findall(r"([\d.]+) % of the held-out images right", shown)]
     assert len(accuracies) == 2
-    assert min(accuracies) >= 80
+    assert min(accuracies) >= 70

@@ -232,7 +232,7 @@ def test_configurations_go_to_json_and_back() -> None:
     [
         ("sklearn.f1", 'unknown scikit-learn metric "f1"; did you mean "f1_score"'),
         ("sklearn.roc_auc", 'did you mean "roc_auc_score"'),
-        ("f1_score", 'unknown metric "f1_score"; did you mean "sklearn.f1_score"'),
+        ("f1_score", 'unknown metric "f1_score"; in loom that is "f1"'),
         ("acuracy", 'did you mean "accuracy"'),
         ({"sklearn.f1_score": {}, "accuracy": {}}, "one metric with its options"),
         ({"sklearn.f1_score": 3}, "one metric with its options"),

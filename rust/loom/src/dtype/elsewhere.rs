@@ -1,9 +1,13 @@
 //! What others call numeric types, for error messages alone.
 
+/// A name in any case without the library it comes from.
+pub(super) fn bare(given: &str) -> String {
+    given.rsplit('.').next().unwrap_or(given).to_lowercase()
+}
+
 /// The name of the type that a name of others means; in any case, and with or without the library it comes from.
 pub(super) fn meant(given: &str) -> Option<&'static str> {
-    let name = given.rsplit('.').next().unwrap_or(given).to_lowercase();
-    Some(match name.as_str() {
+    Some(match bare(given).as_str() {
         "fp64" | "f64" | "double" => "float64",
         "fp32" | "f32" | "float" | "single" | "full" => "float32",
         "fp16" | "f16" | "half" | "float16_t" => "float16",

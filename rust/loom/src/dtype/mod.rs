@@ -310,10 +310,11 @@ impl DType {
     /// # Errors
     /// [`Error::DType`] for an unknown name, suggesting the type that others call so, or the nearest.
     pub fn parse(name: &str) -> Result<Self> {
-        let found = TABLE.iter().find(|row| row.name == name).map(|row| row.dtype);
-        found.ok_or_else(|| {
+        let named = |name: &str| TABLE.iter().find(|row| row.name == name);
+        named(name).map(|row| row.dtype).ok_or_else(|| {
             let known = TABLE.iter().map(|row| row.name);
-            match error::unknown_or("numeric type", name, elsewhere::meant(name), known) {
+            let own = || named(&elsewhere::bare(name)).map(|row| row.name);
+            match error::unknown_or("numeric type", name, elsewhere::meant(name).or_else(own), known) {
                 Error::Value(message) => Error::DType(message),
                 other => other,
             }

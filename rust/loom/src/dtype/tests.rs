@@ -28,12 +28,15 @@ fn granularities(dtype: DType) -> Vec<Option<Granularity>> {
 
 #[test]
 fn a_name_of_others_is_answered_with_a_type_that_there_is() {
-    let names = "double half torch.float16 jnp.bfloat16 FP32 e4m3 e5m2 fp4 long int short i8 4bit byte q4 mxfp8 \
-                 1bit bitnet";
+    let names = "double half torch.half FP32 e4m3 e5m2 fp4 long int short i8 4bit byte q4 mxfp8 1bit bitnet";
     for name in names.split_whitespace() {
         let meant = elsewhere::meant(name).unwrap_or_else(|| panic!("{name} is not known"));
         assert_eq!(DType::parse(meant).unwrap().name(), meant);
         assert!(DType::parse(name).unwrap_err().to_string().contains(&format!("\"{meant}\"")), "{name}");
+    }
+    for (name, meant) in [("torch.float16", "float16"), ("jnp.bfloat16", "bfloat16"), ("INT8", "int8")] {
+        let told = DType::parse(name).unwrap_err().to_string();
+        assert!(told.contains(&format!("in loom that is \"{meant}\"")), "{told}");
     }
     assert_eq!(elsewhere::meant("float17"), None);
 }

@@ -20,13 +20,14 @@ pub trait WaitingGradients: Debug + Send + Sync {
     /// Copies gradients to where they wait, on top of what waits already.
     ///
     /// # Errors
-    /// [`Error::Device`] where the device was lost or has no memory for them.
+    /// [`Error::Device`](crate::Error::Device) where the device was lost or has no memory for them.
     fn lay_aside(&mut self, gradients: Vec<DeviceGradient>) -> Result<()>;
 
     /// Makes these gradients what the newest that wait come to with them.
     ///
     /// # Errors
-    /// As [`lay_aside`](Self::lay_aside); [`Error::Internal`] where none wait, or those of other weights.
+    /// As [`lay_aside`](Self::lay_aside); [`Error::Internal`](crate::Error::Internal) where none wait, or those of
+    /// other weights.
     fn add_to(&mut self, gradients: Vec<DeviceGradient>) -> Result<()>;
 
     /// Lets go of what waits, after a step that has failed, say.
@@ -38,6 +39,6 @@ pub trait Fetch: Debug {
     /// Waits for it, and hands its bytes over.
     ///
     /// # Errors
-    /// [`Error::Device`] where the device was lost.
+    /// [`Error::Device`](crate::Error::Device) where the device was lost.
     fn finish(self: Box<Self>, take: &mut dyn FnMut(&[u8])) -> Result<()>;
 }

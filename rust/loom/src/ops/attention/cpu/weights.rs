@@ -203,6 +203,10 @@ pub(super) struct Gather<'a, T> {
 
 impl<T: Real> Gather<'_, T> {
     /// S vectors of the heads of R queries from `query` on, from `place` on; of the last, one that may end before.
+    #[allow(
+        clippy::needless_range_loop,
+        reason = "iterators that are not inlined pass all sums through memory"
+    )]
     #[inline(always)]
     fn part<V: Vector<Element = T>, const R: usize, const S: usize>(&mut self, query: usize, place: usize) {
         let d = self.head_dim;
