@@ -57,7 +57,10 @@ def test_an_entry_says_all() -> None:
     source, _, combine, _ = entry.parameters
     assert (source.type, source.default) == ("Sequence[int]", None)
     assert source.description.startswith("The cell whose output is handed over: (depth, row, column)")
-    assert (combine.type, combine.default) == ("Literal['add', 'multiply', 'concat', 'context', 'replace']", "'add'")
+    assert (combine.type, combine.default) == (
+        "Literal['add', 'multiply', 'concat', 'context', 'replace']",
+        "'add'",
+    )
     assert (entry.returns, entry.result) == ("Self", "The network.")
     assert entry.raises == ("CellIndexError", "ConfigError")
     assert loom.describe()["Network.device"].kind == "property"
