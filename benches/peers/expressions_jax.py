@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import loom
-from loom import nn
 
 jax.config.update("jax_enable_x64", True)
 
@@ -74,16 +73,7 @@ def relative(found: Any, expected: Any) -> float:  # noqa: ANN401 - arrays
 def compared(module: Any, seed: int) -> tuple[str, float, dict[str, float]]:  # noqa: ANN401
     """Returns an expression, how far its value is off, and how far its derivatives are."""
     rng = np.random.default_rng(seed)
-    text = f"{module.random_text(rng)} + 0.1 * a * x + b"
-    columns = int(rng.integers(1, 20))
-    shapes = [(), (columns,), (3, 1), (3, columns)]
-    a_shape, b_shape = (shapes[int(rng.integers(4))] for _ in range(2))
-    own: Any = {"a": {"shape": a_shape}, "b": {"shape": b_shape}}
-    net = loom.Sequential([nn.Expr(text, **own)], input_shape=(3, columns), precision="float64")
-    x = rng.normal(size=(4, 3, columns))
-    a, b = rng.normal(size=a_shape or 1), rng.normal(size=b_shape or 1)
-    parameters = net.layers[0].parameters
-    parameters["a"], parameters["b"] = a, b
+    text, net, (x, a, b) = module.random_case(rng)
     y = net.forward(x, training=True)
     dy = rng.normal(size=y.shape)
     dx = net.backward(dy)

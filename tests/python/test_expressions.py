@@ -85,20 +85,26 @@ def by_numpy(text: str, x: Array, a: Array, b: Array) -> Array:
     return np.asarray(value + 0 * x)
 
 
+def random_case(rng: np.random.Generator) -> tuple[str, loom.Network, tuple[Array, Array, Array]]:
+    """A random expression of an input and two parameters, the network of it, and their values."""
+    text = f"{random_text(rng)} + 0.1 * a * x + b"
+    columns = int(rng.integers(1, 20))
+    shapes = [(), (columns,), (3, 1), (3, columns)]
+    a_shape, b_shape = (shapes[int(rng.integers(4))] for _ in range(2))
+    own: Any = {"a": {"shape": a_shape}, "b": {"shape": b_shape}}
+    net = loom.Sequential([nn.Expr(text, **own)], input_shape=(3, columns), precision="float64")
+    x = rng.normal(size=(4, 3, columns))
+    a, b = rng.normal(size=a_shape or 1), rng.normal(size=b_shape or 1)
+    parameters = net.layers[0].parameters
+    parameters["a"], parameters["b"] = a, b
+    return text, net, (x, a, b)
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_random_expressions_are_what_numpy_computes_and_their_gradients_are_differences(part: int) -> None:
     for seed in range(part, COUNT, 4):
         rng = np.random.default_rng(seed)
-        text = f"{random_text(rng)} + 0.1 * a * x + b"
-        columns = int(rng.integers(1, 20))
-        shapes = [(), (columns,), (3, 1), (3, columns)]
-        a_shape, b_shape = (shapes[int(rng.integers(4))] for _ in range(2))
-        own: Any = {"a": {"shape": a_shape}, "b": {"shape": b_shape}}
-        net = loom.Sequential([nn.Expr(text, **own)], input_shape=(3, columns), precision="float64")
-        x = rng.normal(size=(4, 3, columns))
-        a, b = rng.normal(size=a_shape or 1), rng.normal(size=b_shape or 1)
-        parameters = net.layers[0].parameters
-        parameters["a"], parameters["b"] = a, b
+        text, net, (x, a, b) = random_case(rng)
         y = net.forward(x, training=True)
         np.testing.assert_allclose(y, by_numpy(text, x, a, b), rtol=1e-11, atol=1e-11, err_msg=text)
 
