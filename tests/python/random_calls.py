@@ -353,7 +353,8 @@ def healthy(net: loom.Network) -> None:
     expected = net.predict(rows(net))
     assert expected.shape == (4, *net.output_shape), expected.shape
     again = pickle.loads(pickle.dumps(net))
-    assert np.array_equal(again.predict(rows(net)), expected)
+    # What somebody has learned may be beyond numbers.
+    assert np.array_equal(again.predict(rows(net)), expected, equal_nan=True)
     loom.train(again, (rows(net), labels(net)), training(random.Random(0), 0))
 
 

@@ -86,6 +86,19 @@ def test_attributes_of_a_plain_network_and_of_an_empty_one_come_along(copied: Ca
     assert copied(guarded).secret == "key"
 
 
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_loss_that_only_its_process_knows_stays_behind(copied: Callable[[Any], Any]) -> None:
+    def halves(output: Any, target: Any) -> tuple[float, Any]:
+        return float(((output - target) ** 2).sum() / 2), output - target
+
+    net, (x, _) = mlp(), blobs(20)
+    goals = np.zeros((20, 3), np.float32)
+    loom.train(net, (x, goals), quiet(loss=halves))
+    other = copied(net)
+    np.testing.assert_array_equal(other.predict(x), net.predict(x))
+    loom.train(other, (x, goals), quiet(loss=halves))
+
+
 def test_all_that_is_not_the_user_s_is_known() -> None:
     net = mlp()
     net.forward(np.zeros((1, 6)))

@@ -214,6 +214,14 @@ def test_what_is_no_receipt_says_so(tmp_path: Path, text: str) -> None:
         loom.Receipt.load(path)
 
 
+@pytest.mark.parametrize("path", [10**5000, b"a", None, "\0"], ids=["number", "bytes", "none", "null"])
+def test_what_is_no_path_says_so(path: Any) -> None:
+    with pytest.raises(loom.ConfigError, match=r"Receipt\.load: path"):
+        loom.Receipt.load(path)
+    with pytest.raises(loom.ConfigError, match=r"Receipt\.save: path"):
+        receipt_of(mlp(), blobs(40)).save(path)
+
+
 def test_forms_of_other_versions_and_damage_say_so(tmp_path: Path) -> None:
     told = receipt_of(mlp(), blobs(40)).to_config()
     assert loom.Receipt.from_config(json.loads(json.dumps(told))).to_config() == told

@@ -92,10 +92,9 @@ class Receipt:
         Raises:
             FileError: The file cannot be written.
         """
+        where = file_path("Receipt.save", path)
         try:
-            file_path("Receipt.save", path).write_text(
-                json.dumps(self.to_config(), indent=1) + "\n", encoding="utf-8"
-            )
+            where.write_text(json.dumps(self.to_config(), indent=1) + "\n", encoding="utf-8")
         except OSError as error:
             raise FileError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
 
@@ -107,8 +106,9 @@ class Receipt:
             FileError: The file cannot be read.
             SerializationError: It holds no receipt.
         """
+        where = file_path("Receipt.load", path)
         try:
-            found = json.loads(text_of(file_path("Receipt.load", path)))
+            found = json.loads(text_of(where))
         except OSError as error:
             raise FileError(error.errno, f"cannot be read: {error.strerror}", str(path)) from error
         except (ValueError, RecursionError) as error:

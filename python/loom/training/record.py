@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -102,7 +103,14 @@ def record_of(network: HasRecord) -> TrainingRecord:
 
 
 def portable(config: TrainingConfig | None) -> TrainingConfig | None:
-    """Leaves out metrics that are functions, which need not be known elsewhere."""
+    """Leaves out metrics that are functions, which need not be known elsewhere.
+
+    Without a loss that another process can have, such as a lambda, nothing is left.
+    """
     if config is None:
+        return None
+    try:
+        pickle.dumps(config.loss)
+    except Exception:  # noqa: BLE001 - pickle raises what the object's own methods do, too
         return None
     return replace(config, metrics=[metric for metric in config.metrics if isinstance(metric, Metric)])
