@@ -368,7 +368,7 @@ def _hub(folder: Path) -> Parser:
             return json.dumps(
                 {"~": at, "text": changed(json.dumps(config).encode(), rng, others).hex()}
             ).encode()
-        for _ in range(rng.choice([1, 1, 1, 2, 4])):
+        for _ in range(rng.choice([1, 2, 3, 4, 6])):
             config = mutated(config, rng)
         return json.dumps({"~": at, "text": json.dumps(config).encode().hex()}).encode()
 
