@@ -88,6 +88,7 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any], dict[str, Any]], Any], type[E
     ("llama", lambda c, t: c.update(hidden_size=-3), loom.ConfigError, "hidden_size"),
     ("llama", lambda c, t: c.update(num_hidden_layers=10**9), loom.ConfigError, "num_hidden_layers"),
     ("llama", lambda c, t: c.update(rope_scaling={"type": "own"}), loom.ConfigError, "rope_type"),
+    ("llama", lambda c, t: c.update(rope_scaling={"type": [1]}), loom.ConfigError, "rope_type"),
     (
         "llama",
         lambda c, t: c.update(architectures=["LlamaForSequenceClassification"]),

@@ -53,11 +53,11 @@ def _extents(where: str, setting: Setting, value: object) -> tuple[int, ...]:
 
 def _padding(where: str, setting: Setting, value: object) -> tuple[int, ...] | str:
     axes: int = setting["axes"]
-    if value == "same":
-        return "same"
-    if value == "valid":
-        return (0,) * axes
     if isinstance(value, str):
+        if value == "same":
+            return "same"
+        if value == "valid":
+            return (0,) * axes
         many = {1: "", 2: " or a pair", 3: " or three"}[axes]
         raise ConfigError(f'{where}: padding must be "same", "valid", a whole number{many}, got "{value}"')
     return _extents(where, setting, value)

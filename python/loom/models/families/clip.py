@@ -28,7 +28,7 @@ def _compose(folder: Folder) -> Composition:
     for beginning, tower in alone.items():
         if part is None and folder.architecture.startswith(beginning):
             part = tower
-    if part not in towers:
+    if not isinstance(part, str) or part not in towers:
         raise folder.settings.unsupported("part", part, sorted(towers))
     settings = folder.settings
     inner = settings.inner(f"{part}_config") if f"{part}_config" in settings else settings

@@ -82,7 +82,7 @@ def rotary_of(
         "llama3": _llama3,
     }
     name = _name(rule)
-    if name not in makers:
+    if not isinstance(name, str) or name not in makers:
         raise rule.unsupported("rope_type", name, sorted(makers))
     return nn.Rotary(**chosen, **makers[name](folder, rule))
 
