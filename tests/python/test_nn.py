@@ -484,7 +484,6 @@ def test_named_padding() -> None:
     assert nn.Conv2D(4, 2, padding="same").padding == "same"
 
 
-def test_padding_as_an_array_is_its_numbers() -> None:
-    assert nn.Conv2D(4, 3, padding=np.array([1, 2])) == nn.Conv2D(4, 3, padding=(1, 2))  # type: ignore[arg-type]
-    with pytest.raises(loom.ConfigError, match="padding"):
-        nn.Conv1D(4, 3, padding=np.array([0.5, 2]))  # type: ignore[arg-type]
+def test_padding_as_an_array_says_what_it_may_be() -> None:
+    with pytest.raises(ConfigError, match=r"Conv2D: padding must be .*array"):
+        nn.Conv2D(4, 3, padding=np.array([1, 2]))  # type: ignore[arg-type]
