@@ -1,4 +1,4 @@
-"""What the site needs at phone width: names in tables that break at their joints, pictures that stay readable."""
+"""What the site needs at phone width: joints at which names in tables break, pictures that stay readable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JOINT = re.compile(r"(&\w+;)|(?<=\w)([._/=,(\[]+)(?=[\w\"'&.])")
 PICTURE = re.compile(r'<p>(<img\b[^>]*\bsrc="([^"]+\.svg)"[^>]*>)</p>')
 WIDTH = re.compile(r'<svg\b[^>]*?\bwidth="([\d.]+)(pt|px)?"')
 WIDE = 720
-"""From so many pixels on, the text of a picture that is shrunk to the width of a phone is too small to be read."""
+"""From so many pixels on, text in a picture that is shrunk to the width of a phone is too small."""
 
 
 def width(path: Path) -> float:
