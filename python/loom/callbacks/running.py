@@ -163,6 +163,6 @@ def _no_callback(given: object) -> ConfigError:
         remedy = "" if named is None else f"; callbacks are objects: {named}"
     elif callable(given) and not remedy:
         remedy = "; of a function loom.LambdaCallback(on_epoch_end=function) makes one"
-    elif any(name.startswith("on_") for name in dir(given)):
+    elif not remedy and any(name.startswith("on_") for name in dir(given)):
         remedy = "; it has hooks already: let its class be class Name(loom.Callback)"
     return ConfigError(f"callbacks must derive from loom.Callback, got {shown(given)}{remedy}")
