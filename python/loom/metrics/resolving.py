@@ -32,8 +32,9 @@ def resolve(value: MetricLike) -> Metric | MetricFunction:
     Raises:
         ConfigError: The name is unknown; the message suggests the nearest.
     """
-    if isinstance(value, type) and issubclass(value, Metric):
-        raise ConfigError(f"metrics are objects or names: give {value.__name__}(), got the class")
+    given: object = value
+    if isinstance(given, type) and issubclass(given, Metric):
+        raise ConfigError(f"metrics are objects or names: give {given.__name__}(), got the class")
     if callable(value):
         if str(getattr(value, "__module__", "")).startswith("sklearn."):
             # Those take the target first, and classes or probabilities instead of scores.
