@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import losses
+from loom._settings.calls import explained
 from loom.convert import as_numpy
 from loom.data import ArraySource, Data, Source, TrainingBatch, as_source
 from loom.data.splitting import hold_out
@@ -18,6 +19,7 @@ from loom.diagnosis.arrays import look_at_arrays, not_finite
 from loom.diagnosis.batches import look_at_batches
 from loom.diagnosis.case import Case, Rows, stages
 from loom.diagnosis.labels import look_at_labels
+from loom.diagnosis.layout import look_at_layout
 from loom.diagnosis.names import ALL, finding, ignored
 from loom.diagnosis.output import look_at_output
 from loom.diagnosis.overlap import look_at_overlap
@@ -53,6 +55,7 @@ _RECTIFIERS = frozenset({"relu", "relu_squared", "scaled_relu"})
 _BOUNDS = {"sigmoid": (0.0, 1.0), "hardsigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}
 
 
+@explained(data="loom.doctor(net, (x, y), config)", more="samples and targets go in as one argument, (x, y)")
 def doctor(
     net: Network,
     data: Data,
@@ -169,7 +172,12 @@ def _of_ports(
         for name, case in inputs.items():
             found += _told(look_at_arrays(case), f'Input "{name}": ' if name else "")
         for name, case in outputs.items():
-            told = [*look_at_arrays(case), *look_at_labels(case), *look_at_output(case)]
+            told = [
+                *look_at_arrays(case),
+                *look_at_labels(case),
+                *look_at_layout(case),
+                *look_at_output(case),
+            ]
             # What concerns all outputs is told once.
             known = {entry.name for entry in found}
             told = [entry for entry in told if entry.name != "everything-frozen" or entry.name not in known]

@@ -48,6 +48,8 @@ def as_numpy(x: ArrayLike, *, what: str = "input") -> NDArray[Any]:
             raise DTypeError(
                 f"{what}: {_name(x)} could not be handed over through DLPack ({error}); move it to the CPU"
             ) from error
+    if hasattr(x, "toarray") and hasattr(x, "nnz"):
+        raise DTypeError(f"{what}: {_name(x)} is sparse, and loom reads dense arrays; x.toarray() is one")
     try:
         array = np.asarray(x)
     except ValueError as error:
@@ -80,7 +82,7 @@ def as_real_array(x: ArrayLike, precision: Precision = "float32", *, what: str =
     """
     array = as_numpy(x, what=what)
     if not _is_real(array.dtype):
-        raise DTypeError(f"{what}: expected real numbers, got {_describe(x, array)}")
+        raise DTypeError(f"{what}: expected real numbers, got {_describe(x, array)}{_numbers_of(x, array)}")
     return np.require(array, real_dtype(precision), ("C", "ALIGNED"))
 
 
@@ -165,6 +167,23 @@ def _of_a_table(x: object) -> str:
         f" in column{'s' * (len(texts) > 1)} {', '.join(texts)}; make numbers of them with "
         'loom.data.columns(frame, target="..."), and give that to net.fit'
     )
+
+
+def _numbers_of(x: object, array: NDArray[Any]) -> str:
+    """Says what makes numbers of values that are none."""
+    if hasattr(x, "toarray"):
+        return "; it is sparse: x.toarray() is the array"
+    if array.dtype.kind == "M":
+        return "; numbers of dates are how long ago, (t - t.min()) / numpy.timedelta64(1, 'D'), weekdays, ..."
+    if array.dtype.kind == "m":
+        return "; x / numpy.timedelta64(1, 's') is in seconds"
+    if array.dtype.kind == "c":
+        return "; numpy.abs(x), or both parts side by side, numpy.concatenate([x.real, x.imag], -1)"
+    if array.dtype.kind == "O" and array.ndim and array.size:
+        return "; x.astype(float) makes numbers, if that is what they are"
+    if isinstance(x, str):
+        return "; it takes arrays, and opens no files: numpy.load, pandas.read_csv, loom.data.image_folder"
+    return "; None is no array" if x is None else ""
 
 
 def _describe(x: object, array: NDArray[Any]) -> str:

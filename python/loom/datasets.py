@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from loom._settings.calls import explained
 from loom._settings.checks import file_path, real, whole
 from loom._settings.spellings import attribute_error
 from loom._typing import LabelArray
@@ -44,6 +45,7 @@ class Dataset(NamedTuple):
     test: Part
 
 
+@explained(path="loom downloads nothing: loom.datasets.mnist(folder), with the four IDX files in it")
 def mnist(path: str | Path) -> Dataset:
     """Reads MNIST, or a data set in its format, from a folder of IDX files.
 
@@ -69,6 +71,7 @@ def mnist(path: str | Path) -> Dataset:
     return Dataset(_mnist_part(folder, "train"), _mnist_part(folder, "t10k"))
 
 
+@explained()
 def digits(test_fraction: float = 0.2, seed: int = 0) -> Dataset:
     """Scikit-learn's 1,797 real images of handwritten digits, 8 x 8, 10 classes.
 

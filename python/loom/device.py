@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from loom import _native
 from loom._settings.checks import choice
-from loom._settings.suggestions import unknown
+from loom._settings.suggestions import shown, unknown
 from loom._tables import settings_table, table
 from loom.errors import ConfigError, DeviceError
 
@@ -346,6 +346,23 @@ def check_device(where: str, device: object) -> str:
                 f'{where}: unknown device "{device}"; GPUs are called "gpu" here, whatever drives them, '
                 f'or "gpu:<number>": try "{ours}"'
             )
+    if hasattr(device, "type") and hasattr(device, "index"):
+        # PyTorch's own.
+        return check_device(where, str(device))
+    if isinstance(device, int) and not isinstance(device, bool):
+        raise ConfigError(f'{where}: a GPU goes by its name, got {shown(device)}; try "gpu:{device}"')
+    if isinstance(device, type) or str(device) in (
+        "float16",
+        "float32",
+        "float64",
+        "bfloat16",
+        "half",
+        "int8",
+    ):
+        raise ConfigError(
+            f"{where}: expected a device, got {shown(device)}; numbers are the network's: precision= when it "
+            'is made, and net.morph("float16") packs the weights'
+        )
     raise unknown(f"{where} device", device, ("auto", "cpu", "gpu", "gpu:<number>"))
 
 

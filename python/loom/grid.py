@@ -125,7 +125,7 @@ def locate(grid: Extents, index: object) -> tuple[Coordinate, int | None]:
         flat = ", [row, column]" if grid[0] == 1 else ""
         raise CellIndexError(
             "a cell is addressed as [depth, row, column]"
-            f"{flat}, a layer as [depth, row, column, layer]; got {shown(index)}"
+            f"{flat}, a layer as [depth, row, column, layer]; got {shown(index)}{_listed(index)}"
         )
     if len(numbers) == 2:
         numbers = [0, *numbers]
@@ -134,6 +134,13 @@ def locate(grid: Extents, index: object) -> tuple[Coordinate, int | None]:
         for name, number, extent in zip(("depth", "row", "column"), numbers[:3], grid, strict=True)
     ]
     return (place[0], place[1], place[2]), (numbers[3] if len(numbers) == 4 else None)
+
+
+def _listed(index: object) -> str:
+    """Says how layers are counted through, to whoever takes a network for a list of them."""
+    if isinstance(index, str):
+        return "; layers have no names, and net.summary() lists their places"
+    return f"; net.layers[{index}] is a layer by its number" if isinstance(index, int) else ""
 
 
 def locate_given(grid: Extents, cell: object) -> tuple[Coordinate, int | None]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from loom._settings.checks import flag, real
 from loom._settings.encoding import Tagged, TaggedFamily
+from loom._settings.objects import optimizer_error
 from loom._settings.spellings import attribute_error
 from loom._settings.suggestions import shown, unknown
 from loom._typing import OptimizerName
@@ -45,6 +46,11 @@ class Optimizer(Tagged):
     """Base of the optimizer configurations."""
 
     __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            raise optimizer_error(type(self).__name__, name)
 
     def __post_init__(self) -> None:
         where = type(self).__name__

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from loom._figures import empty_figure, finished
 from loom._palette import COLORS, FAINT
+from loom._settings.calls import explained
 from loom._settings.checks import real, whole
 from loom.data import Data, as_source
 from loom.engine import engine_of
@@ -96,6 +97,7 @@ class RateSearch(TabularReport):
         return plot_rates(self, path)
 
 
+@explained(more="samples and targets go in as one argument, (x, y)")
 def find_rate(
     net: Network,
     data: Data,

@@ -21,7 +21,7 @@ from loom._figures import empty_figure, finished
 from loom._settings.checks import real, whole
 from loom._settings.encoding import Tagged, TaggedFamily
 from loom._settings.spellings import attribute_error
-from loom._settings.suggestions import unknown
+from loom._settings.suggestions import shown, unknown
 from loom._typing import ScheduleName
 from loom.errors import ConfigError
 
@@ -341,6 +341,11 @@ def resolve(value: ScheduleLike | None) -> Schedule:
     kind: object = value
     if isinstance(kind, str) and kind in FAMILY.kinds:
         return FAMILY.from_config({"type": kind})
+    if callable(kind) and not isinstance(kind, type):
+        raise ConfigError(
+            f"a schedule is one of loom.schedules, which files can hold, got the function {shown(value)}; "
+            "Epochs(Step(30)) and Warmup(5, then=Cosine()) make most of what functions do"
+        )
     raise unknown("schedule", value, FAMILY.kinds)
 
 

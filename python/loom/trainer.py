@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from loom import _native
+from loom._settings.calls import explained
 from loom._settings.checks import flag, whole
+from loom._settings.objects import trainer_error
 from loom._typing import ArrayLike
 from loom.data import TrainingBatch
 from loom.data.batches import Named
@@ -52,6 +54,7 @@ class Trainer:
         True
     """
 
+    @explained(more="the settings stand in the config: loom.Trainer(net, loom.TrainingConfig(...))")
     def __init__(
         self,
         network: Network,
@@ -77,6 +80,11 @@ class Trainer:
         self._revision = -1
         self._classes = False
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            raise trainer_error(name)
+
     def _follow(self, config: TrainingConfig) -> None:
         """Takes up the settings, once the loss is among them."""
         self.config = config
@@ -86,6 +94,7 @@ class Trainer:
     def __repr__(self) -> str:
         return f"Trainer({self.config!r})"
 
+    @explained(y="a batch is two arguments: trainer.step(x, y)")
     def step(self, x: Named, y: Named, weight: ArrayLike | None = None) -> float:
         """Learns from one batch.
 

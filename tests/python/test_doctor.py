@@ -87,6 +87,17 @@ CASES = {
         (RNG.normal(size=(240, 16, 16, 3)), Y),
         {},
     ),
+    "steps-for-channels": (
+        [nn.Conv1D(4, kernel_size=3), nn.LSTM(4), nn.Dense(3)],
+        (RNG.normal(size=(240, 4, 8)), Y),
+        {},
+    ),
+    "batchnorm-momentum": ([*relu(16), nn.BatchNorm(momentum=0.9), nn.Dense(3)], (X, Y), {}),
+    "accuracy-of-measurements": (
+        [*relu(16), nn.Dense(1)],
+        (TABLE, TARGET),
+        {"loss": "mse", "metrics": ["accuracy"]},
+    ),
     "one-class-output": ([nn.Dense(1)], (X, 0 * Y), {}),
     "targets-out-of-reach": (relu(16, 1), (TABLE, TARGET), {"loss": "mse"}),
     "unscaled-inputs": ([*relu(16), nn.Dense(3)], (X * 100, Y), {}),

@@ -33,6 +33,21 @@ def test_an_action_has_one_version() -> None:
     assert len(every) == len({line.partition("@")[0] for line in every})
 
 
+def test_every_wheel_has_a_free_threaded_one_beside_it() -> None:
+    steps = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]["wheels"]["steps"]
+    built = [step["with"] for step in steps if step.get("uses", "").startswith("PyO3/maturin-action@")]
+    assert [entry.pop("args") for entry in built] == [
+        "--release --locked --out dist",
+        "--release --locked --out dist -i python3.14t",
+    ]
+    assert built[0] == built[1]
+    features = manifest("rust/loom-python/Cargo.toml")["dependencies"]["pyo3"]["features"]
+    lowest = manifest("pyproject.toml")["project"]["requires-python"].removeprefix(">=3.")
+    assert f"abi3-py3{lowest}" in features
+    # Without it, importing the module would bring the lock back.
+    assert "gil_used = false" in (ROOT / "rust/loom-python/src/lib.rs").read_text()
+
+
 def test_the_recipe_asks_for_what_the_package_does() -> None:
     recipe = yaml.safe_load((ROOT / "recipe/recipe.yaml").read_text())
     project = manifest("pyproject.toml")["project"]

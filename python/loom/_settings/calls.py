@@ -14,6 +14,10 @@ __all__ = ["explained", "listing"]
 Called = TypeVar("Called", bound=Callable[..., object])
 
 _UNEXPECTED = re.compile(r"(\w+)\(\) got an unexpected keyword argument '(\w+)'")
+_TWICE = re.compile(r"got multiple values for argument '(\w+)'")
+_MORE = re.compile(
+    r"takes .*positional arguments? but \d+ (?:was|were) given|takes from \d+ to \d+ positional"
+)
 _MISSING = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: (.+?)(?:;|$)")
 
 
@@ -22,7 +26,7 @@ def explained(**said: str) -> Callable[[Called], Called]:
 
     Args:
         **said: By name of a parameter, or of one that others have, what to do where it is missing or not
-            known.
+            known; "more", where there are too many by place.
 
     Returns:
         A decorator; what it returns has the signature of what it is given.
@@ -90,4 +94,8 @@ def _remark(message: str, said: dict[str, str]) -> str | None:
     if (found := _MISSING.search(message)) is not None:
         names = re.findall(r"'(\w+)'", found[1])
         return next((said[name] for name in names if name in said), None)
+    if (found := _TWICE.search(message)) is not None:
+        return said.get(found[1])
+    if _MORE.search(message) is not None:
+        return said.get("more")
     return None

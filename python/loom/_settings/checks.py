@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, cast
 
 from loom._settings.suggestions import shown, unknown
+from loom._settings.values import meant
 from loom.errors import ConfigError
 
 ExtentsLike: TypeAlias = "int | Sequence[int]"
@@ -51,7 +52,7 @@ def whole(where: str, name: str, value: object, *, least: int, most: int = (1 <<
     )
     number = _index(value)
     if number is None or number < least:
-        raise ConfigError(f"{where}: {name} must be {wanted}, got {shown(value)}")
+        raise ConfigError(f"{where}: {name} must be {wanted}, got {shown(value)}{meant(name, value)}")
     if number >= 1 << 64:
         raise ConfigError(f"{where}: {name} must be below 2**64, got {shown(value)}")
     if number > most:
@@ -87,7 +88,7 @@ def real(
             if bound is not None
         ]
         wanted = "a finite number" + (" " + " and ".join(bounds) if bounds else "")
-        raise ConfigError(f"{where}: {name} must be {wanted}, got {shown(value)}")
+        raise ConfigError(f"{where}: {name} must be {wanted}, got {shown(value)}{meant(name, value)}")
     return number
 
 

@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from loom._settings.arguments import check_arguments
+from loom._settings.spellings import remark
 from loom._settings.suggestions import shown, unknown
 from loom._tables import settings_table
 from loom.errors import ConfigError
@@ -152,6 +153,16 @@ NamedClassT = TypeVar("NamedClassT", bound=Named)
 ConfigT = TypeVar("ConfigT")
 
 
+def _stays(self: object, name: str, value: object) -> None:
+    kind = type(self).__name__
+    told = remark(f"{kind} setting", name)
+    raise dataclasses.FrozenInstanceError(
+        f"{kind} stays as it was made: {kind}({name}={shown(value)}) makes another"
+        if told is None
+        else f"{kind} has no '{name}'; {told}"
+    )
+
+
 class TaggedFamily(Generic[TaggedT]):
     """The tagged configurations of one sort, by their kind."""
 
@@ -164,6 +175,9 @@ class TaggedFamily(Generic[TaggedT]):
 
         def enter(cls: type[TaggedClassT]) -> type[TaggedClassT]:
             cls.kind = kind
+            if "__setattr__" in vars(cls):
+                # What a frozen dataclass says would not say what to do instead.
+                cls.__setattr__ = _stays  # type: ignore[method-assign]
             self.kinds[kind] = cast("type[TaggedT]", cls)
             return cls
 

@@ -49,6 +49,10 @@ def _hint(what: str, given: object, names: list[str]) -> str:
         return "; the size of the input is no argument of layers, they infer it."
     if callable(given) and (name := str(getattr(given, "__name__", ""))) in names:
         return f'; it goes by its name, "{name}".'
+    if given is None and (said := remark(what, "none")) is not None:
+        return f"; {said}."
+    if isinstance(given, (list, tuple)) and len(given) == 1 and given[0] in names:
+        return f'; without brackets: "{given[0]}".'
     if not isinstance(given, str) or len(given) > _LONGEST:
         return "."
     if (ours := spelling(given, names)) is not None:

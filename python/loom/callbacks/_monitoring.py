@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+from loom._settings.spellings import spelling
 from loom._settings.suggestions import shown
 from loom.callbacks.base import Logs
 from loom.errors import ConfigError
-from loom.metrics import is_score
+from loom.metrics import is_score, names
 
 __all__ = ["checked", "improves", "monitored", "rises"]
 
@@ -18,8 +19,10 @@ _RISING = ("accuracy", "acc", "r2", "precision", "recall", "f1", "iou", "auc")
 def checked(where: str, monitor: object) -> str:
     """Returns the name of the log that is to be watched, if it is one."""
     if not isinstance(monitor, str):
+        # A number that comes first is how long to wait.
+        patience = f"; patience={monitor} says how long to wait" if isinstance(monitor, int) else ""
         raise ConfigError(
-            f'{where}: monitor must be the name of a log, such as "val_loss", got {shown(monitor)}'
+            f'{where}: monitor must be the name of a log, such as "val_loss", got {shown(monitor)}{patience}'
         )
     return monitor
 
@@ -29,8 +32,22 @@ def monitored(where: str, monitor: str, logs: Logs | None) -> float:
     values = dict(logs or {})
     if monitor in values:
         return values[monitor]
-    hint = "; give validation data or monitor the loss" if monitor.startswith("val_") else ""
+    hint = _meant(monitor, values)
     raise ConfigError(f'{where}: there is no log "{monitor}"{hint}. Logs: {", ".join(values) or "none"}')
+
+
+def _meant(monitor: str, values: dict[str, float]) -> str:
+    """Says what was meant by a log that is not there, or what makes one of that name."""
+    prefix = "val_" if monitor.startswith("val_") else ""
+    name = monitor.removeprefix("val_")
+    if prefix and not any(log.startswith("val_") for log in values):
+        return "; give validation data or monitor the loss"
+    ours = spelling(name, names())
+    if ours is not None and prefix + ours in values:
+        return f'; in loom that is "{prefix}{ours}"'
+    if ours is not None or name in names():
+        return f'; metrics=["{ours or name}"] of training makes "{prefix}{ours or name}"'
+    return ""
 
 
 def rises(monitor: str) -> bool:

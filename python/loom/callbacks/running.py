@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 from loom._interrupts import Interrupts
+from loom._settings.objects import hook_remark
 from loom._settings.suggestions import shown
 from loom.callbacks.base import Callback, StopTraining, TrainedNetwork
 from loom.callbacks.checkpoint import ModelCheckpoint
@@ -42,6 +43,7 @@ class CallbackList:
         for callback in self.callbacks:
             if not isinstance(callback, Callback):
                 raise _no_callback(callback)
+            _check_hooks(callback)
             callback.stop_training = False
             callback.set_params(params)
             callback.set_model(network)
@@ -132,6 +134,35 @@ def _is_ours(callback: Callback) -> bool:
     return not isinstance(callback, LambdaCallback) and type(callback).__module__.partition(".")[0] == "loom"
 
 
+def _check_hooks(callback: Callback) -> None:
+    """Refuses a hook under a name that it has elsewhere: nothing would call it, and nobody would notice."""
+    if _is_ours(callback):
+        return
+    kind = type(callback)
+    own = [name for base in kind.__mro__ if base is not Callback for name in vars(base)]
+    known = [name for name in vars(Callback) if name.startswith("on_")]
+    told = hook_remark(own, known)
+    if told is not None:
+        raise ConfigError(f"{kind.__name__}: {told}")
+
+
+_BY_NAME = {
+    "earlystopping": "loom.EarlyStopping(patience=3)",
+    "checkpoint": 'loom.ModelCheckpoint("best.loom")',
+    "modelcheckpoint": 'loom.ModelCheckpoint("best.loom")',
+    "tensorboard": 'loom.TensorBoard("logs")',
+    "csv": 'loom.CSVLogger("run.csv")',
+    "csvlogger": 'loom.CSVLogger("run.csv")',
+}
+
+
 def _no_callback(given: object) -> ConfigError:
     remedy = f"; give {given.__name__}()" if isinstance(given, type) else ""
+    if isinstance(given, str):
+        named = _BY_NAME.get(given.lower().replace("_", ""))
+        remedy = "" if named is None else f"; callbacks are objects: {named}"
+    elif callable(given) and not remedy:
+        remedy = "; of a function loom.LambdaCallback(on_epoch_end=function) makes one"
+    elif not remedy and any(name.startswith("on_") for name in dir(given)):
+        remedy = "; it has hooks already: let its class be class Name(loom.Callback)"
     return ConfigError(f"callbacks must derive from loom.Callback, got {shown(given)}{remedy}")

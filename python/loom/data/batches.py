@@ -108,12 +108,18 @@ def as_source(data: Data) -> Source:
     if isinstance(data, (str, bytes, dict)) or hasattr(data, "__array__") or not isinstance(data, Iterable):
         raise DataError(
             "data must be a tuple (x, y) or (x, y, weight), a TrainingBatch, or an iterable of them, "
-            f"got {type(data).__name__}{_call_it(data)}"
+            f"got {type(data).__name__}{_meant(data)}"
         )
     return BatchSource(data, reusable=iter(data) is not data)
 
 
-def _call_it(data: object) -> str:
+def _meant(data: object) -> str:
+    if isinstance(data, str):
+        return "; it opens no files: numpy.load, loom.data.columns(pandas.read_csv(path), target=...)"
+    if hasattr(data, "__array__"):
+        return "; samples and targets go in together, (x, y)"
+    if isinstance(data, (int, float)):
+        return "; settings go by name, as in epochs=3"
     if not callable(data):
         return ""
     return "; of a function that yields batches loom.data.generate(function) makes data"
@@ -125,7 +131,11 @@ def _as_batch(item: object) -> TrainingBatch:
     if isinstance(item, (tuple, list)) and len(item) in {2, 3}:
         return TrainingBatch(*item)
     size = f" of {len(item)}" if isinstance(item, (tuple, list)) else ""
-    raise DataError(f"expected a TrainingBatch, (x, y) or (x, y, weight), got {type(item).__name__}{size}")
+    # A list of two arrays is one of batches, which these are not.
+    pair = "; data in arrays is a tuple, (x, y)" if hasattr(item, "__array__") else ""
+    raise DataError(
+        f"expected a TrainingBatch, (x, y) or (x, y, weight), got {type(item).__name__}{size}{pair}"
+    )
 
 
 def _holds_batches(items: tuple[object, ...]) -> bool:
@@ -140,7 +150,9 @@ def _checked(batch: TrainingBatch, where: str) -> ArraySource:
     if rows == 0 or x.size == 0:
         raise DataError(f"{where}: input has no samples, its shape is {x.shape}")
     if y.shape[:1] != (rows,):
-        raise DataError(f"{where}: input has {rows} samples but the target's shape is {y.shape}")
+        several = isinstance(batch.input, (list, tuple)) and y.ndim and x.shape[1:2] == y.shape[:1]
+        told = "; several inputs go by name: docs/guides/several-inputs.md" if several else ""
+        raise DataError(f"{where}: input has {rows} samples but the target's shape is {y.shape}{told}")
     # Where outputs have steps, each may have a weight: the engine knows how many there are.
     by_step = weight is not None and weight.ndim == 2 and weight.shape[0] == rows
     if weight is not None and weight.shape != (rows,) and not by_step:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loom._settings.calls import explained
 from loom._settings.checks import ExtentsLike, choice, extents, file_path, items
 from loom._settings.suggestions import shown
 from loom._typing import Foreign
@@ -164,6 +165,7 @@ class ImageFolder(SampleLoader):
         out[:] = pixels if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
+@explained()
 def image_folder(
     path: str | os.PathLike[str],
     size: ExtentsLike | None = None,

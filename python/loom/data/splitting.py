@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from loom._settings.calls import explained
 from loom._settings.checks import flag, real, whole
 from loom._typing import ArrayLike, Foreign
 from loom.convert import as_numpy
@@ -59,6 +60,7 @@ def split(
     shuffle: bool = True,
     seed: int = 0,
 ) -> tuple[DataT, DataT]: ...
+@explained()
 def split(
     data: Any,
     fraction: float = 0.2,

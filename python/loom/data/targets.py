@@ -75,6 +75,8 @@ def _remedy(array: NDArray[Any], output_shape: tuple[int, ...], *, classificatio
     if array.ndim == len(output_shape) and not classification and bool(np.all(array == np.round(array))):
         cast = "" if array.dtype.kind in "iu" else ", as whole numbers: y.astype(int)"
         return f'; class labels go with loss="cross_entropy"{cast}'
+    if len(output_shape) > 1 and array.shape[1:] == (1, *output_shape[1:]) and array.dtype.kind in "iub":
+        return '; class labels have no axis of classes: y[:, 0], with loss="cross_entropy"'
     if array.ndim == 2 and len(output_shape) == 1:
         return f"; for such targets the last layer has {array.shape[1]} outputs"
     return ""

@@ -141,6 +141,7 @@ class Case:
         weighted: Whether classes have weights.
         chosen: Whether nobody has named the loss, so that the targets chose it.
         hints: Whether what may be meant so is looked for, too.
+        metrics: The names of what is measured.
     """
 
     stages: tuple[Stage, ...]
@@ -156,6 +157,7 @@ class Case:
     weighted: bool = False
     chosen: bool = False
     hints: bool = True
+    metrics: tuple[str, ...] = ()
 
     @property
     def takes_logits(self) -> bool:

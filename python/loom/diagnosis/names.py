@@ -15,8 +15,10 @@ ALL = "all"
 
 # What training refuses is an error; what is most likely a mistake a warning; what may be meant so a hint.
 SEVERITIES = {
+    "accuracy-of-measurements": "warning",
     "batch-larger-than-data": "hint",
     "batchnorm-batch-of-one": "error",
+    "batchnorm-momentum": "warning",
     "bounded-logits": "warning",
     "channels-last": "warning",
     "class-imbalance": "hint",
@@ -45,6 +47,7 @@ SEVERITIES = {
     "softmax-before-loss": "warning",
     "sorted-labels": "warning",
     "start-loss": "warning",
+    "steps-for-channels": "warning",
     "targets-out-of-reach": "warning",
     "training-refuses": "error",
     "unscaled-inputs": "warning",

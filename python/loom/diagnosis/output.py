@@ -14,27 +14,12 @@ from loom.reports.findings import Finding
 __all__ = ["look_at_output"]
 
 
-def _channels(case: Case) -> Iterator[Finding]:
-    """Finds images whose channels seem to be the last extent."""
-    if not case.stages or case.stages[0].config.kind != "conv2d" or len(case.stages[0].input_shape) != 3:
-        return
-    first, height, last = case.stages[0].input_shape
-    if first == height and first >= thresholds.IMAGE_EXTENT and last in (1, 3, 4):
-        yield finding(
-            "channels-last",
-            f"The first convolution reads {first} channels of {height} x {last} pixels: the input seems to "
-            "be (height, width, channels), but channels come first.",
-            f"input_shape=({last}, {first}, {height}), and np.moveaxis(x, -1, 1) for the images.",
-            layer=case.stages[0].path,
-            channels=first,
-        )
-
-
 def look_at_output(case: Case) -> Iterator[Finding]:
     """Finds what stands wrong between the last layer and the loss."""
-    yield from _channels(case)
     yield from _frozen(case)
     yield from _width(case)
+    yield from _momentum(case)
+    yield from _measured(case)
     end = case.ending
     if end is None:
         return
@@ -145,4 +130,34 @@ def _width(case: Case) -> Iterator[Finding]:
             "Give the last layer one unit for each class; or train one unit with "
             'loss="binary_cross_entropy".',
             layer=case.stages[-1].path if case.stages else "",
+        )
+
+
+def _momentum(case: Case) -> Iterator[Finding]:
+    for stage in case.stages:
+        momentum = getattr(stage.config, "momentum", 0.0)
+        if stage.config.kind == "batch_norm" and momentum >= thresholds.FORGETFUL:
+            yield finding(
+                "batchnorm-momentum",
+                f"momentum={momentum:g} makes running statistics {momentum:.0%} of the newest batch: it is "
+                "the share of the new, as in PyTorch, and not of the old, as in Keras.",
+                f"nn.BatchNorm(momentum={1 - momentum:.4g}) keeps {momentum:.0%} of the old.",
+                layer=stage.path,
+                momentum=momentum,
+            )
+            return
+
+
+def _measured(case: Case) -> Iterator[Finding]:
+    counts = [
+        name for name in case.metrics if name in ("accuracy", "precision", "recall", "f1", "top_k_accuracy")
+    ]
+    if not counts or not case.regresses or case.rows.y.dtype.kind != "f":
+        return
+    targets = case.rows.targets
+    if targets.size and bool(np.isfinite(targets).all()) and bool(np.any(targets != np.round(targets))):
+        yield finding(
+            "accuracy-of-measurements",
+            f'Targets are measurements, and "{counts[0]}" counts which side of a threshold they are on.',
+            'metrics=["mae", "r2"] tell how far off outputs are.',
         )

@@ -52,6 +52,12 @@ SMALL_TARGET = 1e-3
 OUT_OF_REACH = 0.01
 """The share of targets beyond what an activation can give; fewer may be outliers."""
 
+TURNED_SERIES = 4
+"""Channels over moments, from which a series is most likely (steps, features), turned around."""
+
+FORGETFUL = 0.5
+"""The share of the newest batch in running statistics, from which they are hardly more than its own."""
+
 # Labels
 
 IMBALANCE = 10.0

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._settings.checks import flag, real
+from loom.errors import InvalidValueError
 from loom.losses.computed import ComputedLoss
 
 __all__ = ["Dice"]
@@ -54,6 +55,9 @@ class Dice(ComputedLoss):
         Args:
             output: (rows, ...) logits.
             target: Masks, or class indices.
+
+        Raises:
+            InvalidValueError: A mask holds numbers below 0 or above 1.
         """
         axis = 1 if output.ndim == 4 or not self.by_class else output.ndim - 1
         logits = output.astype(np.float64)
@@ -74,6 +78,11 @@ class Dice(ComputedLoss):
             p = 0.5 * (1 + np.tanh(logits / 2))
         shape = p.shape
         p, t = p.reshape(rows, regions, -1), wanted.astype(np.float64).reshape(rows, regions, -1)
+        if t.size and not (t.min() >= 0 and t.max() <= 1):
+            # Negative ones could make the quotient's denominator 0.
+            raise InvalidValueError(
+                f"dice: masks hold numbers from 0 to 1, got {t.min():g} to {t.max():g}; `mask > 0` is one"
+            )
         over = 2 * (p * t).sum(axis=2, keepdims=True) + self.smooth
         under = p.sum(axis=2, keepdims=True) + t.sum(axis=2, keepdims=True) + self.smooth
         values = (1 - over / under).mean(axis=(1, 2))

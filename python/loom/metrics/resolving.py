@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from loom._settings.suggestions import unknown
 from loom._typing import MetricName
+from loom.errors import ConfigError
 from loom.metrics.own import FAMILY, Metric
 from loom.metrics.scikit_learn import PREFIX, ScikitLearnMetric, functions
 
@@ -31,7 +32,16 @@ def resolve(value: MetricLike) -> Metric | MetricFunction:
     Raises:
         ConfigError: The name is unknown; the message suggests the nearest.
     """
+    given: object = value
+    if isinstance(given, type) and issubclass(given, Metric):
+        raise ConfigError(f"metrics are objects or names: give {given.__name__}(), got the class")
     if callable(value):
+        if str(getattr(value, "__module__", "")).startswith("sklearn."):
+            # Those take the target first, and classes or probabilities instead of scores.
+            name = getattr(value, "__name__", "")
+            raise ConfigError(
+                f'functions of scikit-learn go by name, "{PREFIX}{name}", which hands them what they take'
+            )
         return value
     kind = next(iter(value), None) if isinstance(value, Mapping) else value
     if isinstance(kind, str) and kind.startswith(PREFIX):

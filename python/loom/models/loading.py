@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from loom._settings.calls import explained
 from loom._settings.checks import file_path
 from loom.errors import ConfigError, FileError, SerializationError
 from loom.models.formats import Format, format_of
@@ -31,6 +32,25 @@ _READERS = {
 _TENSORS = ("safetensors", "npz")
 
 
+def _elsewhere(name: str) -> str:
+    """Says how a model comes here that is named by where it is in the world."""
+    if "://" in name:
+        return "loom downloads nothing: fetch the file, and load it from where it then is"
+    parts = name.split("/")
+    if (
+        len(parts) <= 2
+        and all(parts)
+        and "." not in parts[0]
+        and not name.endswith((".loom", ".gguf", ".onnx"))
+    ):
+        return (
+            f"loom downloads nothing: of the Hugging Face Hub `hf download {name} --local-dir model` fetches "
+            'a folder, and loom.load("model") reads it'
+        )
+    return ""
+
+
+@explained()
 def load(
     path: str | PathLike[str],
     mapping: Mapping[str, Any] | None = None,
@@ -72,6 +92,8 @@ def load(
         (2,)
     """
     place = file_path("load", path)
+    if not place.exists() and (told := _elsewhere(str(path))):
+        raise FileError(errno.ENOENT, f"could not read {path}: there is no such file here; {told}")
     found = format_of(place)
     if (mapping is not None or config is not None) and found.name not in _TENSORS:
         raise ConfigError(

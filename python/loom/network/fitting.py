@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
+from loom._settings.calls import explained
 from loom._settings.suggestions import shown
 from loom.errors import ConfigError
 
@@ -93,7 +94,10 @@ def fit(
     receipt: bool | str = False,
     **settings: Unpack[Settings],
 ) -> TrainingResult: ...
-def fit(  # type: ignore[misc]
+@explained(  # type: ignore[misc]
+    config="net.fit((x, y), config) takes one, net.fit(x, y, epochs=3) its settings by name"
+)
+def fit(
     self: TrainableNetwork,
     data: Data | ArrayLike | None = None,
     config: TrainingConfig | ArrayLike | None = None,
@@ -159,6 +163,12 @@ def fit(  # type: ignore[misc]
         if config is not None:
             raise ConfigError("fit: targets are given twice; write fit(x, y, ...)")
         config = y
+    third: object = validation
+    if isinstance(third, (int, float, TrainingConfig)):
+        raise ConfigError(
+            f"fit(x, y) takes settings by name, got {shown(validation)} after x and y: "
+            "fit(x, y, epochs=3, batch_size=32), or fit((x, y), config)"
+        )
     if data is None:
         raise ConfigError("fit needs samples and targets: fit(x, y, epochs=3)")
     if config is not None and not isinstance(config, TrainingConfig) and _is_array(config):

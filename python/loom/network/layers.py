@@ -386,10 +386,17 @@ class LayerHandle:
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401 - arrays, and properties' own types
         """Sets a parameter, or `trainable` and `rate_factor`."""
-        if hasattr(type(self), name):
+        own = getattr(type(self), name, None)
+        if own is not None and not (isinstance(own, property) and own.fset is None):
             object.__setattr__(self, name, value)
         elif name in self.parameters:
             self.parameters[name] = value
+        elif own is not None or name in self.config.to_config():
+            cell = ", ".join(map(str, self.cell))
+            raise AttributeError(
+                f"'{name}' of a layer in a network stays as it is; net[{cell}][{self.index}] = "
+                "nn.Dense(5), or another, puts a layer in its place"
+            )
         else:
             raise AttributeError(self._no_attribute(name))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from loom import optimizers
+from loom._settings.calls import explained
 from loom._settings.checks import flag, real
 from loom._typing import ArrayLike, RealArray
 from loom.convert import as_real_array
@@ -24,6 +25,11 @@ __all__ = [
     "set_optimizer",
     "zero_gradients",
 ]
+
+_GRADIENT = (
+    "it is the loss's: value, gradient = loom.losses.cross_entropy(net.forward(x), y), and then "
+    "net.backward(gradient)"
+)
 
 
 def forward(
@@ -94,6 +100,7 @@ def forward(
     return output if ports is None or not ports.outputs else cast("RealArray", ports.unpack(output))
 
 
+@explained(gradient=_GRADIENT)
 def backward(self: HasEngine, gradient: ArrayLike | Mapping[str, ArrayLike]) -> RealArray:
     """Adds to all gradients, from the newest `forward` back, in training or not.
 
@@ -145,6 +152,7 @@ def clip_gradients(self: HasEngine, max_norm: float) -> float:
     return engine.native.clip_gradients(real("clip_gradients", "max_norm", max_norm, above=0.0))
 
 
+@explained(learning_rate="how far? net.apply_gradients(1e-3)", lr="net.apply_gradients(1e-3)")
 def apply_gradients(self: HasEngine, learning_rate: float) -> None:
     """Moves every trainable parameter by its gradient, and clears the gradients.
 

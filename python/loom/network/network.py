@@ -246,6 +246,10 @@ class Network:
             # Elsewhere these are set; here that would be kept and do nothing.
             if not hasattr(type(self), name) and is_elsewhere(name):
                 raise method_error(name)
+            if name == "device":
+                raise AttributeError(
+                    'a network is moved by net.to("gpu"), or "cpu"; net.device tells where it is'
+                )
             object.__setattr__(self, name, value)
 
         def __call__(self, *_: object, **__: object) -> NoReturn:
@@ -373,6 +377,7 @@ class Network:
         self._engine.build()
         return self
 
+    @explained(device='net.to("gpu"), or "cpu"', dtype="numbers are the network's: precision=, and net.morph")
     def to(self, device: str) -> Self:
         """Moves the network to a device, where it stays; weights, gradients and moments go along.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from loom._settings.suggestions import shown
 from loom.card import ModelCard
 from loom.engine import Engine, HasEngine, engine_of
 from loom.engine.told import tell, told
-from loom.errors import ConfigError, SerializationError
+from loom.errors import ConfigError, FileError, SerializationError
 from loom.training.record import TrainingRecord, record_of
 
 if TYPE_CHECKING:
@@ -59,6 +60,12 @@ def save(
             "save: deploy=True leaves the masters behind that an optimizer moves; leave one of both out"
         )
     place = file_path("save", path)
+    if not place.parent.exists():
+        raise FileError(
+            errno.ENOENT,
+            f"could not write {place}: there is no folder {place.parent}, "
+            "which Path(...).mkdir(parents=True) makes",
+        )
     with _telling(self, training=training, alone=alone) as native:
         native.save(place, training, alone)
 

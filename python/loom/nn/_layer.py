@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from loom._settings.encoding import MOST_LEVELS, Tagged, TaggedFamily, too_deep
+from loom._settings.objects import layer_error
 from loom._tables import settings_table
 from loom.nn._schema import read, schema
 
@@ -18,6 +19,18 @@ class Layer(Tagged):
     __slots__ = ()
     _levels: ClassVar[int] = 1
     """How many layers are inside each other, this one counted in."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            raise layer_error(type(self).__name__, name)
+
+        def __call__(self, *_: object, **__: object) -> NoReturn:
+            """Says what is called instead."""
+            raise TypeError(
+                f"a layer is not called: loom.Sequential([..., nn.{type(self).__name__}(...)], "
+                "input_shape=...) is a network, and net.predict(x) calls it"
+            )
 
     def __post_init__(self) -> None:
         """Reads every setting as the engine's schema says."""

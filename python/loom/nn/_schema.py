@@ -59,7 +59,12 @@ def _padding(where: str, setting: Setting, value: object) -> tuple[int, ...] | s
         if value == "valid":
             return (0,) * axes
         many = {1: "", 2: " or a pair", 3: " or three"}[axes]
-        raise ConfigError(f'{where}: padding must be "same", "valid", a whole number{many}, got "{value}"')
+        meant = value.lower() if value.lower() in ("same", "valid") else None
+        causal = "; nn.ZeroPadding1D before the layer, on the left alone, keeps the future out"
+        remedy = f'; "{meant}" is written small' if meant else causal if value.lower() == "causal" else ""
+        raise ConfigError(
+            f'{where}: padding must be "same", "valid", a whole number{many}, got "{value}"{remedy}'
+        )
     return _extents(where, setting, value)
 
 

@@ -12,6 +12,7 @@ from loom._settings.encoding import encode
 from loom._settings.suggestions import shown
 from loom._typing import JSON
 from loom.activations import ActivationFunction
+from loom.activations import names as activation_names
 from loom.errors import ConfigError
 from loom.nn._layer import FAMILY, Layer, layer_from_config
 from loom.nn._schema import READERS
@@ -58,7 +59,20 @@ def as_layer(layer: object) -> Layer:
             f"{shown(layer)} stands in a network: net.cut(until=net.layers[-2]) is what leads there, with "
             "its weights, and layer.config the description alone"
         )
-    raise ConfigError(f"expected a layer such as nn.Dense(10), got {shown(layer)}")
+    raise ConfigError(f"expected a layer such as nn.Dense(10), got {shown(layer)}{_meant(layer)}")
+
+
+def _meant(layer: object) -> str:
+    """Says which layer may be meant by what is none."""
+    if isinstance(layer, str):
+        return f'; nn.Activation("{layer}") is the layer of a function' if layer in activation_names() else ""
+    if isinstance(layer, (list, tuple)):
+        return "; layers stand in one list: [*block, nn.Dense(3)], or nn.Sequential([...]) as one of them"
+    if isinstance(layer, int):
+        return f"; nn.Dense({layer}) has {layer} units"
+    if callable(layer) and str(getattr(layer, "__name__", "")) in activation_names():
+        return f'; nn.Activation("{layer.__name__}") is the layer of that function'  # type: ignore[attr-defined]
+    return "; leave it out" if layer is None else ""
 
 
 def _row(where: str, layers: object, *, empty: bool = False) -> tuple[Layer, ...]:

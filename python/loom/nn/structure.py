@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -106,4 +107,10 @@ class Permute(Layer):
         if items(self.axes):
             super().__post_init__()
         if not items(self.axes) or sorted(self.axes) != list(range(len(self.axes))):
-            raise ConfigError(f"Permute: axes must name each axis from 0 on once, got {shown(self.axes)}")
+            given: list[Any] = list(items(self.axes) or ())
+            counted = set(given) == set(range(1, 1 + len(given)))
+            zero = tuple(axis - 1 for axis in given) if counted else ()
+            remedy = f"; they are a sample's, without the batch, from 0 on: Permute({zero})" if zero else ""
+            raise ConfigError(
+                f"Permute: axes must name each axis from 0 on once, got {shown(self.axes)}{remedy}"
+            )

@@ -10,6 +10,7 @@ import numpy as np
 
 from loom._figures import empty_figure, finished
 from loom._palette import COLORS, PAPER, SOFT
+from loom._settings.calls import explained
 from loom._settings.checks import flag
 from loom._settings.suggestions import unknown
 from loom.errors import ConfigError, DataError
@@ -26,6 +27,7 @@ __all__ = ["calibration", "confusion_matrix", "precision_recall", "roc"]
 _MOST_NUMBERS = 20
 
 
+@explained(more="loom.plot.confusion_matrix(loom.analysis.classification(net, (x, y)))")
 def confusion_matrix(
     report: ClassificationReport, *, normalize: bool = False, path: str | Path | None = None
 ) -> Figure:

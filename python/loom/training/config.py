@@ -392,4 +392,8 @@ def _early_stopping(value: object) -> EarlyStopping | None:
         return value
     if isinstance(value, Mapping):
         return EarlyStopping.from_config(value)
-    raise ConfigError(f"TrainingConfig: early_stopping must be an EarlyStopping, got {shown(value)}")
+    patience = value if isinstance(value, int) and not isinstance(value, bool) else 3
+    raise ConfigError(
+        f"TrainingConfig: early_stopping must be an EarlyStopping, got {shown(value)}; "
+        f"early_stopping=loom.EarlyStopping(patience={patience})"
+    )

@@ -29,6 +29,18 @@ class _Curves(dict[str, "list[float]"]):
             f"result.history is a dictionary, and has no attribute '{name}'; result.history[\"{key}\"]"
         )
 
+    def __missing__(self, name: str) -> NoReturn:
+        measured = name.removeprefix("val_")
+        ours = {"acc": "accuracy"}.get(measured, measured)
+        prefix = name[: len(name) - len(measured)]
+        if f"{prefix}{ours}" in self:
+            said = f'in loom that is "{prefix}{ours}"'
+        elif prefix and not any(known.startswith(prefix) for known in self):
+            said = "validation_data= or validation_split= of training makes what begins with val_"
+        else:
+            said = f'metrics=["{ours}"] of training measures it, if it is a metric'
+        raise KeyError(f"{name}: {said}; there is {', '.join(self)}")
+
     def __reduce__(self) -> tuple[type[dict[str, list[float]]], tuple[dict[str, list[float]]]]:
         return dict, (dict(self),)
 

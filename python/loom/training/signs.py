@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loom import losses
+from loom import losses, metrics
 from loom.data import ArraySource, Source
 from loom.diagnosis import DoctorWarning, look
 from loom.diagnosis.case import Case, Rows, ending, ending_of, stages
 from loom.engine import Engine
+from loom.metrics import MetricLike
 from loom.training.config import TrainingConfig
 from loom.training.feed import Examples
 
@@ -56,6 +57,7 @@ def case_of(
         validation_split=config.validation_split,
         weighted=config.class_weight is not None,
         chosen=chosen,
+        metrics=() if isinstance(config.metrics, Mapping) else _names(config.metrics),
     )
 
 
@@ -121,6 +123,10 @@ def cases_of_ports(
             weighted=name in weights or (not name and config.class_weight is not None),
         )
     return inputs, outputs
+
+
+def _names(measured: Iterable[MetricLike]) -> tuple[str, ...]:
+    return tuple(map(metrics.name_of, metrics.resolve_all(measured)))
 
 
 def _rows(source: ArraySource) -> Rows:

@@ -217,6 +217,12 @@ impl<const N: usize> Window<N> {
                              and give np.moveaxis(x, -1, 1)",
                             input[axis]
                         )
+                    } else if N == 1 && channels > input[axis] {
+                        format!(
+                            "signals are (channels, length): of {channels} steps the input_shape is ({}, {channels}), \
+                             and np.swapaxes(x, 1, 2) what is given",
+                            input[axis]
+                        )
                     } else {
                         "use a smaller kernel or dilation, or more padding".into()
                     }

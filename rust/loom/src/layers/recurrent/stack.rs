@@ -91,7 +91,17 @@ impl Stack {
             return Err(Error::Shape(format!("{} takes {expected} inputs, got {}", self.kind, inputs.len())));
         }
         let [time, features] = inputs[0][..] else {
-            return Err(shape_error(self.kind, "a sequence, (time, features)", &inputs[0]));
+            let remedy = if inputs[0][..].len() == 1 {
+                "; return_sequences=True of a recurrent layer before it keeps the steps, and a series of numbers is \
+                 (time, 1)"
+            } else {
+                ""
+            };
+            let name = self.kind.to_uppercase();
+            return Err(Error::Shape(format!(
+                "{name} expects a sequence, (time, features), got {}{remedy}",
+                inputs[0]
+            )));
         };
         if time == 0 || features == 0 {
             return Err(shape_error(self.kind, "at least one step and one feature", &inputs[0]));
