@@ -10,7 +10,7 @@ import pytest
 
 import loom
 from loom import nn
-from loom.errors import ConfigError, DataError, DTypeError, InvalidValueError, ShapeError
+from loom.errors import ConfigError, DataError, DTypeError, InvalidValueError, ShapeError, StateError
 
 RNG = np.random.default_rng(3)
 ROWS = 24
@@ -258,11 +258,10 @@ def test_bad_input_is_told_by_name() -> None:
 
 def test_what_has_no_meaning_is_refused_by_name() -> None:
     net, (x, y) = towers(), samples()
-    with pytest.raises(ConfigError, match="learning by targets takes a network with one input"):
-        loom.TweenTrainer(net).fit((x, y))
-    with pytest.raises(InvalidValueError, match="a mesh takes a network with one input"):
-        loom.Mesh(net)
-    with pytest.raises(InvalidValueError, match="a session takes a network with one input"):
+    with pytest.raises(ConfigError, match="layerwise passes targets back from one output"):
+        loom.TweenTrainer(net, loom.TweenConfig(mode="layerwise")).fit((x, y))
+    # Its image goes through as a whole.
+    with pytest.raises(StateError, match="needs whole sequences, so it cannot run in a session"):
         net.session(4)
     with pytest.raises(ConfigError, match="class_weight"):
         loom.train(net, (x, y), quiet(class_weight=[1.0, 2.0, 1.0]))

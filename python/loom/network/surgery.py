@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from loom import _native, nn
+from loom._settings.suggestions import shown, unknown
 from loom.architecture import LinkConfig, NetworkConfig, as_layer
 from loom.engine import HasEngine, engine_of
 from loom.errors import ConfigError, InvalidValueError, ShapeError
@@ -74,21 +75,24 @@ def popped(layer: LayerHandle, network: HasEngine) -> LayerHandle:
     return LayerHandle(around(cast("type[_Growing]", type(network)), native), (0, 0, 0), 0)
 
 
-def resized(self: NetworkT, input_shape: int | Sequence[int | None]) -> NetworkT:
+def resized(
+    self: NetworkT, input_shape: int | Sequence[int | None] | Mapping[str, int | Sequence[int]]
+) -> NetworkT:
     """Returns a new network with these layers and weights for inputs of other extents.
 
     What its layers keep, their numeric types, links and settings come along; no optimizer state does. So a
     network of open extents becomes one of fixed ones, for whatever needs those, and the other way round.
 
     Args:
-        input_shape: One sample's extents, without the batch; None for open ones.
+        input_shape: One sample's extents, without the batch; None for open ones. Of named inputs a dictionary
+            of extents; those that are left out stay.
 
     Returns:
         The new network, on the CPU; training it does not move this one.
 
     Raises:
         ShapeError: A layer's parameters would have other shapes.
-        ConfigError: The network has named inputs, or the extents are none.
+        ConfigError: The extents are none, or are not given by name where inputs have names.
 
     Examples:
         >>> net = loom.Sequential([nn.LSTM(4), nn.Dense(2)], input_shape=(None, 3))
@@ -98,9 +102,22 @@ def resized(self: NetworkT, input_shape: int | Sequence[int | None]) -> NetworkT
     """
     engine = engine_of(self)
     engine.check_thread()
-    if engine.config.inputs:
-        raise ConfigError("resized takes a network with one input; this one has named inputs")
-    config = replace(engine.config, input_shape=input_shape)
+    named: Any = engine.config.inputs
+    if bool(named) != isinstance(input_shape, Mapping):
+        names = ", ".join(f'"{entry.name}"' for entry in named)
+        raise ConfigError(
+            f"resized: the network has named inputs; give extents by name, of {names}"
+            if named
+            else f"resized: the network has one input without a name; give its extents, got {shown(input_shape)}"
+        )
+    if isinstance(input_shape, Mapping):
+        for name in input_shape:
+            if name not in [entry.name for entry in named]:
+                raise unknown("resized: input", name, [entry.name for entry in named])
+        inputs = [replace(entry, shape=input_shape.get(entry.name, entry.shape)) for entry in named]
+        config = replace(engine.config, inputs=inputs)
+    else:
+        config = replace(engine.config, input_shape=input_shape)
     made = around(type(self), _native.Network(json.dumps(config.to_config())))
     return load_state_dict(made, state_dict(self))
 
