@@ -2,11 +2,11 @@
 
     python benches/peers/examples.py [--torch PYTHON] [--seeds COUNT] [--only NAME]
 
-A U-Net, a Siamese network, a two-tower recommender, a table with entity embeddings, and a classifier of sequences
-of any length, as in docs/guides (networks.md, several-inputs.md, any-length.md). Both sides have the same data, layers,
-optimizer (Adam, batches of 32), rate and number of epochs, and draw weights and the order of samples as each does by
-itself; so each is trained with several seeds, and what is told is the mean and the range. PYTHON is an interpreter
-that has PyTorch, where this one has not.
+A U-Net, a Siamese network, a two-tower recommender, a table with entity embeddings, and a classifier of
+sequences of any length, as in docs/guides (networks.md, several-inputs.md, any-length.md). Both sides have
+the same data, layers, optimizer (Adam, batches of 32), rate and number of epochs, and draw weights and the
+order of samples as each does by itself; so each is trained with several seeds, and what is told is the mean
+and the range. PYTHON is an interpreter that has PyTorch, where this one has not.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def in_loom(name: str, seed: int) -> tuple[float, float]:
     from loom import nn
 
     task = TASKS[name]()
-    names = ("x",)
+    names: tuple[str, ...] = ("x",)
     if name == "U-Net":
 
         def block(filters: int) -> nn.Layer:
@@ -188,7 +188,7 @@ def in_loom(name: str, seed: int) -> tuple[float, float]:
         net.link((0, 0), (0, 2), combine="multiply")[0, 2].add(nn.Dense(1))
     elif name == "entity embeddings":
         names = ("price", "shop", "day")
-        inputs = {"price": 1, "shop": loom.Categories(12), "day": loom.Categories(7)}
+        inputs: Any = {"price": 1, "shop": loom.Categories(12), "day": loom.Categories(7)}
         net = loom.Network(inputs=inputs, grid=(1, 4), seed=seed)
         net.enter("shop", (0, 1))[0, 1].add(nn.Embedding(12, 3), nn.Flatten())
         net.enter("day", (0, 2))[0, 2].add(nn.Embedding(7, 3), nn.Flatten())
@@ -286,14 +286,15 @@ def in_torch(name: str, seed: int) -> tuple[float, float]:
             hidden = self.lstm(packed)[1][0]
             return self.last(torch.cat([hidden[0], hidden[1]], 1))
 
-    net = {
+    modules: dict[str, Any] = {
         "U-Net": UNet,
         "Siamese": Siamese,
         "two towers": Towers,
         "entity embeddings": Entities,
         "any length": Lengths,
-    }[name]()
-    losses = {
+    }
+    net = modules[name]()
+    losses: dict[str, Any] = {
         "cross_entropy": functional.cross_entropy,
         "mse": lambda given, wanted: functional.mse_loss(given[:, 0], wanted),
         "binary_cross_entropy": lambda given, wanted: functional.binary_cross_entropy_with_logits(

@@ -1,4 +1,4 @@
-"""Random named outputs, losses, class weights and weights of rows, in every precision, in shards, and on a GPU."""
+"""Random named outputs, losses and weights: in every precision, in shards, and on a GPU."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ class Heads:
     def network(self, precision: str, **settings: Any) -> loom.Network:
         inputs = {"table": 3, "shop": loom.Categories(5)}
         count = len(self.layers)
-        net = loom.Network(inputs=inputs, grid=(1, 3 + count), precision=precision, seed=self.seed, **settings)  # type: ignore[arg-type]
+        of: Any = {"precision": precision, "seed": self.seed, **settings}
+        net = loom.Network(inputs=inputs, grid=(1, 3 + count), **of)
         net[0, 0].add(nn.Dense(4, activation="tanh"))
         net.enter("shop", (0, 1))[0, 1].add(nn.Embedding(5, 4), nn.Flatten())
         # A cell without layers hands on the sum.
@@ -141,12 +142,10 @@ def test_loss_and_step_are_those_of_numpy(seed: int) -> None:
     for name, output in outputs.items():
         gradients[name] = np.zeros(output.shape)
         for place in np.ndindex(output.shape):
-            ends = []
-            for step in (1e-5, -1e-5):
+            for step, factor in ((1e-4, 8), (-1e-4, -8), (2e-4, -1), (-2e-4, 1)):
                 moved = output.copy()
                 moved[place] += step
-                ends.append(drawn.expected({**outputs, name: moved}))
-            gradients[name][place] = (ends[0] - ends[1]) / 2e-5
+                gradients[name][place] += factor * drawn.expected({**outputs, name: moved}) / 12e-4
     net.set_optimizer("sgd")
     net.backward(gradients)
     net.apply_gradients(1.0)
@@ -197,10 +196,12 @@ def test_a_gpu_learns_drawn_outputs(seed: int, precision: str, gpu: str) -> None
     here, there = drawn.network(precision), drawn.network(precision)
     expected = loom.train(here, drawn.data(), drawn.config())
     found = loom.train(there, drawn.data(), drawn.config(device=gpu))
-    np.testing.assert_allclose(found.loss_history, expected.loss_history, rtol=1e-4)
+    # Operands are rounded to float16 there, and to bfloat16 here.
+    close = 1e-4 if precision == "float32" else 2e-2
+    np.testing.assert_allclose(found.loss_history, expected.loss_history, rtol=close)
     for name, value in here.state_dict().items():
-        np.testing.assert_allclose(there.state_dict()[name], value, rtol=1e-3, atol=2e-4, err_msg=name)
+        np.testing.assert_allclose(there.state_dict()[name], value, rtol=close, atol=close, err_msg=name)
     # What follows stays on the device: figures of each output, and of all of them.
     one, two = here.evaluate(drawn.data()), there.evaluate(drawn.data())
     assert list(one) == list(two)
-    np.testing.assert_allclose(list(two.values()), list(one.values()), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(list(two.values()), list(one.values()), rtol=close, atol=close)

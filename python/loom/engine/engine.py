@@ -345,7 +345,7 @@ class Engine:
         if ports is None or not ports.outputs:
             return made
         first = next(iter(x.values())) if isinstance(x, Mapping) else x
-        steps = 1 if last else np.shape(first)[1]
+        steps = 1 if last else np.shape(cast("Any", first))[1]
         shapes = [tuple(shape) for shape in session.output_shapes(steps)]
         # Type checkers know networks with a single output.
         return cast("RealArray", ports.unpack_shapes(made, shapes))

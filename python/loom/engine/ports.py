@@ -87,7 +87,7 @@ class Ports:
         return row
 
     def pack_steps(self, x: object, precision: Precision) -> RealArray:
-        """Puts steps of named inputs into one row for each sequence: all of one input, then those of the next.
+        """Puts steps of named inputs into a row for each sequence: all of one input, then those of the next.
 
         Args:
             x: A dictionary of arrays, (rows, steps, ...) each; an array where the network has one input

@@ -161,8 +161,8 @@ class Mesh:
         """Returns what a cell hands on: what its last layer holds, or what arrives where there is none.
 
         Args:
-            cell: (depth, row, column), or (row, column) where the depth is 1; or the name of an output. The last
-                cell where None, or, where outputs have names, all of these.
+            cell: (depth, row, column), or (row, column) where the depth is 1; or the name of an output. The
+                last cell where None, or, where outputs have names, all of these.
             age: How many ticks ago; at most the window.
 
         Returns:
@@ -182,7 +182,7 @@ class Mesh:
         return self._native.output(at, layer, ago)
 
     def __getitem__(self, index: tuple[int, ...] | str) -> RealArray:
-        """Returns what a cell, [z, y, x], or a named output hands on, or a layer, [z, y, x, layer], holds now."""
+        """Returns what a cell, [z, y, x], or an output hands on, or a layer, [z, y, x, layer], holds now."""
         return self.output(index)
 
     def reset(self) -> None:
@@ -286,7 +286,9 @@ class Mesh:
         ports = self._engine.ports
         if ports is not None and ports.outputs and not isinstance(gradients, Mapping):
             listed = ", ".join(f'"{name}"' for name in ports.output_names)
-            raise ConfigError(f"the network has named outputs; give a dictionary of gradients by name ({listed})")
+            raise ConfigError(
+                f"the network has named outputs; give a dictionary of gradients by name ({listed})"
+            )
         given = gradients if isinstance(gradients, Mapping) else {(-1, -1, -1): gradients}
         found = self._native.backward(
             [part for cell, value in given.items() for part in self._given(cell, value)]

@@ -58,8 +58,8 @@ class Stepper:
             None. The mesh stays where it is.
         ticks: Ticks for each sample.
         update_every: Samples between two updates, with targets or without.
-        output: The cell whose output is compared with targets; where None the last one, or, where outputs have
-            names, all of these: the config then has a loss for each, as in `loom.train`.
+        output: The cell whose output is compared with targets; where None the last one, or, where outputs
+            have names, all of these: the config then has a loss for each, as in `loom.train`.
         total_updates: How many updates there will be, for schedules that span the run.
         resume: Goes on with the optimizer's state of the network's last training.
         tween: Learns by neural tweening: every layer has a target at every tick; its rule, depth
@@ -112,7 +112,7 @@ class Stepper:
             settings = replace(settled_outputs(engine, settings), metrics=())
         elif isinstance(settings.loss, Mapping):
             raise ConfigError(
-                "losses by name are of named outputs, and the samples are compared with one cell's: give one loss"
+                "losses by name are of named outputs, and samples are compared with one cell's: give one loss"
             )
         self._chooses = isinstance(settings.loss, str) and settings.loss == AUTO
         self._seen = False
@@ -235,12 +235,11 @@ def train_stepping(
 
     Args:
         mesh: The mesh, in training mode.
-        stream: (x, y) pairs, y None where there is nothing to learn; of named inputs and outputs dictionaries.
+        stream: (x, y) pairs, y None where there is nothing to learn; with names dictionaries.
         config: As in `Stepper`, as all that follows.
         ticks: Ticks for each sample.
         update_every: Samples between two updates.
-        output: The cell whose output is compared with targets; where None the last one, or, where outputs have
-            names, all of these: the config then has a loss for each, as in `loom.train`.
+        output: As in `Stepper`.
         total_updates: How many updates there will be, for schedules that span the run.
         resume: Goes on with the optimizer's state of the network's last training.
         tween: Learns by neural tweening, with targets at every tick.

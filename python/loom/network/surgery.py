@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
@@ -103,19 +104,20 @@ def resized(
     engine = engine_of(self)
     engine.check_thread()
     named: Any = engine.config.inputs
-    if bool(named) != isinstance(input_shape, Mapping):
+    if named and not isinstance(input_shape, Mapping):
         names = ", ".join(f'"{entry.name}"' for entry in named)
+        raise ConfigError(f"resized: the network has named inputs; give extents by name, of {names}")
+    if not named and isinstance(input_shape, Mapping):
         raise ConfigError(
-            f"resized: the network has named inputs; give extents by name, of {names}"
-            if named
-            else f"resized: the network has one input without a name; give its extents, got {shown(input_shape)}"
+            f"resized: the network has one input without a name; give its extents, got {shown(input_shape)}"
         )
     if isinstance(input_shape, Mapping):
         for name in input_shape:
             if name not in [entry.name for entry in named]:
                 raise unknown("resized: input", name, [entry.name for entry in named])
         inputs = [replace(entry, shape=input_shape.get(entry.name, entry.shape)) for entry in named]
-        config = replace(engine.config, inputs=inputs)
+        row = sum(math.prod(cast("tuple[int, ...]", entry.shape)) for entry in inputs)
+        config = replace(engine.config, input_shape=row, inputs=inputs)
     else:
         config = replace(engine.config, input_shape=input_shape)
     made = around(type(self), _native.Network(json.dumps(config.to_config())))

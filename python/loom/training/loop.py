@@ -109,9 +109,9 @@ def run_training(
         mode = tween.engine_settings()["mode"]
         if mode != "chain_rule":
             raise ConfigError(
-                f"{mode} passes targets back from one output through one layer after another, and this network has "
-                'names for inputs or outputs; use mode="chain_rule", whose targets follow gradients, or train it by '
-                "backpropagation"
+                f"{mode} passes targets back from one output through one layer after another, and this "
+                'network has names for inputs or outputs; use mode="chain_rule", whose targets follow '
+                "gradients, or train it by backpropagation"
             )
     config = settled_outputs(engine_of(network), config)
     flag("train", "resume", resume)

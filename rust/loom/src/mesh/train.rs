@@ -11,9 +11,9 @@ use crate::ops::measure::LinkBudget;
 use crate::program::{Access, Builder, Kind, Phase, Rewrites, Run};
 use crate::tensor::{Precision, Shape, Tensor};
 use crate::train::{
-    Clips, Fate, Fault, LossOptions, OnNonFinite, TargetRow, Targets, TweenConfig, Updates, Watching, count_update,
-    land, land_carefully, loss_and_gradient, losses_and_gradients, lower_clip, lower_foresight, lower_updates, prepare_state,
-    settle, watch,
+    Clips, Fate, Fault, LossOptions, OnNonFinite, TargetRow, Targets, TweenConfig, Updates, Watching,
+    count_update, land, land_carefully, loss_and_gradient, losses_and_gradients, lower_clip, lower_foresight,
+    lower_updates, prepare_state, settle, watch,
 };
 use crate::{Error, Result};
 use std::sync::Arc;

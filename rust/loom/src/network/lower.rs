@@ -187,12 +187,7 @@ impl Lowered {
             }
             b.set_layer(None);
             outputs.push(value);
-            lowered.cells.push(LoweredCell {
-                arrivals,
-                entry,
-                context,
-                layers: first..lowered.layers.len(),
-            });
+            lowered.cells.push(LoweredCell { arrivals, entry, context, layers: first..lowered.layers.len() });
         }
         if by_itself == Some(lowered.layers.len()) && network.outputs.is_empty() {
             value = last_step(b, value);

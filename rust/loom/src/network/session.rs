@@ -280,8 +280,7 @@ impl Session {
         let all = self.elements(&input)?;
         let most = self.most_steps(network, last);
         let (sequences, known) = (self.sequences(), self.outputs.clone());
-        let mut outputs =
-            Outputs::<T>::new(self.rows, steps, (&known, !network.outputs.is_empty()), last);
+        let mut outputs = Outputs::<T>::new(self.rows, steps, (&known, !network.outputs.is_empty()), last);
         while outputs.done() < steps {
             let done = outputs.done();
             let count = part_of(steps - done, most);

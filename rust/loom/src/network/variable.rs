@@ -209,7 +209,9 @@ impl Network {
             let what = format!("input \"{}\"", input.name);
             if extents.is_empty() || extents.rank() != input.shape.rank() {
                 let shape = &input.shape;
-                return Err(Error::Shape(format!("{what} has extents {shape}, which cannot become {extents}")));
+                return Err(Error::Shape(format!(
+                    "{what} has extents {shape}, which cannot become {extents}"
+                )));
             }
             extents::check(&what, extents)?;
         }

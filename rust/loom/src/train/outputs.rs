@@ -183,11 +183,8 @@ pub(crate) fn losses_and_gradients(
     for ((of, given), output) in all.iter().zip(&config.outputs).zip(outputs) {
         let part: Vec<f64> =
             elements.chunks_exact(row.total).flat_map(|row| row[of.target.clone()].to_vec()).collect();
-        let labels: Vec<i32> = if of.op.class_targets {
-            part.iter().map(|label| *label as i32).collect()
-        } else {
-            Vec::new()
-        };
+        let labels: Vec<i32> =
+            if of.op.class_targets { part.iter().map(|label| *label as i32).collect() } else { Vec::new() };
         let target = match of.op.class_targets {
             true if of.shape.rank() == 1 => Targets::classes(&labels),
             true => Targets::Classes { shape: vec![view.rows(), of.target.len()], labels: &labels },

@@ -79,7 +79,11 @@ impl StepWidths {
     fn ranges<'a>(&self, network: &'a Network, steps: usize) -> Vec<IndexRange<'a>> {
         if network.inputs.is_empty() {
             let range = 0..self.total() * steps;
-            return network.index_limit().map(|limit| IndexRange { name: None, range, limit }).into_iter().collect();
+            return network
+                .index_limit()
+                .map(|limit| IndexRange { name: None, range, limit })
+                .into_iter()
+                .collect();
         }
         let mut start = 0;
         let mut found = Vec::new();
