@@ -325,3 +325,33 @@ def test_a_divergence_counts_rows_as_cross_entropy_does() -> None:
         found.append(net.state_dict())
     for name, expected in found[0].items():
         np.testing.assert_allclose(found[1][name], expected, rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+def test_what_tells_classes_is_numbers_or_booleans() -> None:
+    net, other, (x, y) = towers(), towers(), samples()
+    loom.train(net, (x, {**y, "kind": y["kind"] > 0}), quiet())
+    loom.train(other, (x, {**y, "kind": (y["kind"] > 0).astype(int)}), quiet())
+    assert net.fingerprint() == other.fingerprint()
+    with pytest.raises(DTypeError, match=r'output "kind": got labels .* np.unique\(y\["kind"\]'):
+        loom.train(net, (x, {**y, "kind": np.array(["a", "b", "c"])[y["kind"]]}), quiet())
+    with pytest.raises(ConfigError, match="input 'text': extents of named inputs are fixed"):
+        loom.Network(inputs={"text": (None,), "table": 3})  # type: ignore[dict-item]
+
+
+def test_a_network_with_names_is_cut() -> None:
+    net = loom.Network(inputs={"a": 2, "b": 3, "c": 2}, grid=(1, 4), precision="float64", seed=1)
+    net[0, 0].add(nn.Dense(4, activation="tanh"))
+    net.enter("b", (0, 1))[0, 1].add(nn.Dense(4))
+    net.link((0, 0), (0, 2))[0, 2].add(nn.Dense(5), nn.Dense(2))
+    net.enter("c", (0, 3))[0, 3].add(nn.Dense(1))
+    net.output("two", (0, 2)).output("one", (0, 3)).build()
+    rng = np.random.default_rng(0)
+    x = {name: rng.normal(size=(4, width)) for name, width in (("a", 2), ("b", 3), ("c", 2))}
+    features = net.cut(until=net.layers[2])
+    head = net.layers[3].parameters
+    made = features.predict({"a": x["a"], "b": x["b"]}) @ np.asarray(head["weight"]).T + np.asarray(
+        head["bias"]
+    )
+    np.testing.assert_allclose(made, net.predict(x)["two"], rtol=0, atol=1e-12)  # type: ignore[call-overload]
+    with pytest.raises(ConfigError, match='"c"'):
+        features.predict(x)

@@ -179,8 +179,11 @@ class Ports:
         shapes = self.output_shapes()
         targets = {}
         for name, shape in shapes.items():
+            array = as_numpy(given[name], what=f'target of output "{name}"')
+            if classes[name]:
+                array = _numbered(array, name)
             try:
-                target = as_target(given[name], shape, classification=classes[name], precision=precision)
+                target = as_target(array, shape, classification=classes[name], precision=precision)
             except (DTypeError, ShapeError, InvalidValueError) as error:
                 raise type(error)(f'output "{name}": {error}') from None
             if target.dtype.kind == "i":
@@ -264,6 +267,18 @@ def _flat(array: NDArray[Any], shape: tuple[int, ...], what: str) -> NDArray[Any
         wanted = f"(rows, {', '.join(map(str, shape))})"
         raise ShapeError(f"{what}: expected shape {wanted}, got {array.shape}")
     return array.reshape(len(array), math.prod(shape))
+
+
+def _numbered(labels: NDArray[Any], name: str) -> NDArray[Any]:
+    """Returns class labels as numbers: false and true are the classes 0 and 1."""
+    if labels.dtype.kind == "b":
+        return labels.astype(np.int64)
+    if labels.dtype.kind in "USO":
+        raise DTypeError(
+            f'output "{name}": got labels of dtype {labels.dtype}; a network remembers names for the classes '
+            f'of a single output: number these, names, y["{name}"] = np.unique(y["{name}"], return_inverse=True)'
+        )
+    return labels
 
 
 def _whole(array: NDArray[Any], what: str) -> None:

@@ -130,7 +130,8 @@ def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:
     Weights are copied, and all else that belongs to the layers: what they keep and carry, their numeric
     types, what is frozen, the factors of their rates. The grid stays, so that every layer has the name
     that it has here; the cells behind the last layer are empty, and can be filled. Links among what is
-    kept are kept. The new network is on the CPU and has no optimizer state.
+    kept are kept, and inputs that enter there; names of outputs are not, for the one output is what the last
+    layer makes. The new network is on the CPU and has no optimizer state.
 
     Args:
         until: The last layer that is kept: `net.layers[3]`, its name, "0.0.0.3", or its place,
@@ -144,6 +145,7 @@ def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:
         ConfigError: Something else is given; a layer that is kept uses the parameters of one that is not;
             or a link into what is kept comes from what is not.
         ShapeError: The layers do not fit together.
+        InvalidValueError: A branch that is kept goes nowhere without what is cut off.
         StateError: The network is training in another thread.
 
     Examples:
@@ -164,7 +166,14 @@ def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:
         )
     last = end.at
     config = engine.config
-    bare = NetworkConfig(config.input_shape, config.grid, precision=config.precision, seed=config.seed)
+    named: Any = [entry for entry in cast("Any", config.inputs) if tuple(entry.cell or (0, 0, 0)) <= last[:3]]
+    bare = NetworkConfig(
+        sum(math.prod(entry.shape) for entry in named) if named else config.input_shape,
+        config.grid,
+        precision=config.precision,
+        seed=config.seed,
+        inputs=named,
+    )
     made = around(type(self), _native.Network(json.dumps(bare.to_config())))
     kept = [(at, place) for at, place in engine.layer_places() if (*at, place) <= last]
     for at, place in kept:
