@@ -135,8 +135,8 @@ class InputConfig(Plain):
         object.__setattr__(self, "name", _name("input", self.name))
         if None in (items(self.shape) or ()):
             raise ConfigError(
-                f"{where}: extents of named inputs are fixed, got {shown(self.shape)}; pad to the longest, or "
-                "give the network one input without a name, whose extents may be open"
+                f"{where}: extents of named inputs are fixed, got {shown(self.shape)}; pad to the longest, "
+                "or give the network one input without a name, whose extents may be open"
             )
         object.__setattr__(self, "shape", as_shape(self.shape))
         if self.cell is not None:

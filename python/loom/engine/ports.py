@@ -276,7 +276,8 @@ def _numbered(labels: NDArray[Any], name: str) -> NDArray[Any]:
     if labels.dtype.kind in "USO":
         raise DTypeError(
             f'output "{name}": got labels of dtype {labels.dtype}; a network remembers names for the classes '
-            f'of a single output: number these, names, y["{name}"] = np.unique(y["{name}"], return_inverse=True)'
+            f'of a single output: number these, names, y["{name}"] = np.unique(y["{name}"], '
+            "return_inverse=True)"
         )
     return labels
 
