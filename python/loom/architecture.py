@@ -133,6 +133,11 @@ class InputConfig(Plain):
     def __post_init__(self) -> None:
         where = f"input {shown(self.name)}"
         object.__setattr__(self, "name", _name("input", self.name))
+        if None in (items(self.shape) or ()):
+            raise ConfigError(
+                f"{where}: extents of named inputs are fixed, got {shown(self.shape)}; pad to the longest, "
+                "or give the network one input without a name, whose extents may be open"
+            )
         object.__setattr__(self, "shape", as_shape(self.shape))
         if self.cell is not None:
             object.__setattr__(self, "cell", _place(where, "cell", self.cell, "depth, row, column"))

@@ -132,7 +132,21 @@ SHAPES: list[tuple[tuple[int, ...], Callable[[], list[nn.Layer]]]] = [
 ]
 
 
+def named(draw: random.Random) -> loom.Network:
+    """A network of two inputs and two outputs, over steps or over none."""
+    steps = draw.random() < 0.5
+    inputs: dict[str, Any] = {"a": (3, 4) if steps else 4, "b": loom.Categories(5, length=3 if steps else 1)}
+    net = loom.Network(inputs=inputs, grid=(1, 4), precision=draw.choice(["float32", "float64", "mixed"]))
+    net[0, 0].add(nn.Dense(4, activation="tanh"))
+    net.enter("b", (0, 1))[0, 1].add(nn.Embedding(5, 4), *([] if steps else [nn.Flatten()]))
+    net.link((0, 0), (0, 2))[0, 2].add(nn.GRU(3) if steps else nn.Dense(3))
+    net.link((0, 0), (0, 3), combine="replace")[0, 3].add(*([nn.Flatten()] if steps else []), nn.Dense(3))
+    return net.output("kind", (0, 2)).output("other", (0, 3))
+
+
 def network(draw: random.Random) -> loom.Network:
+    if draw.random() < 0.25:
+        return named(draw)
     shape, layers = draw.choice(SHAPES)
     return loom.Sequential(
         layers(), input_shape=shape, precision=draw.choice(["float32", "float64", "mixed"])
@@ -140,6 +154,15 @@ def network(draw: random.Random) -> loom.Network:
 
 
 def rows(net: loom.Network, count: int = 4) -> Any:
+    if net.config.inputs:
+        draws = np.random.default_rng(0)
+        entries: Any = net.config.inputs
+        return {
+            entry.name: draws.integers(0, entry.categories, (count, *entry.shape))
+            if entry.categories
+            else draws.normal(size=(count, *entry.shape))
+            for entry in entries
+        }
     return np.random.default_rng(0).normal(size=(count, *net.input_shape)).astype(np.float32)
 
 
@@ -179,6 +202,8 @@ def training(draw: random.Random, odds: float = 1.0) -> loom.TrainingConfig:
 
 
 def labels(net: loom.Network, count: int = 4) -> Any:
+    if net.config.outputs:
+        return {entry.name: np.arange(count) % 3 for entry in net.config.outputs}  # type: ignore[union-attr]
     return np.arange(count) % 3
 
 
@@ -199,6 +224,37 @@ def parameter(draw: random.Random, net: Any) -> object:
 def mesh(draw: random.Random, net: Any) -> object:
     made = loom.Mesh(net, rows=maybe(draw, 2), window=maybe(draw, 2))
     return made.tick(draw.choice([0, 1, 2, -1, None, 1.5, "x"]))
+
+
+def one_odd(draw: random.Random, given: Any) -> Any:
+    """Arrays by name, of which one is odd, is missing, or has a name that is not known; or something odd."""
+    if not isinstance(given, dict) or draw.random() < 0.2:
+        return maybe(draw, given)
+    changed, name = dict(given), draw.choice(list(given))
+    kind = draw.random()
+    if kind < 0.5:
+        changed[name] = odd(draw)
+    elif kind < 0.7:
+        del changed[name]
+    elif kind < 0.8:
+        changed[odd_key(draw)] = odd(draw)
+    return changed
+
+
+def session(draw: random.Random, net: Any) -> object:
+    made = net.session(maybe(draw, 9, 0.2), rows=maybe(draw, 4, 0.2))
+    made(one_odd(draw, rows(net)), **some(draw, last=True))
+    return made(rows(net))
+
+
+def clocked(draw: random.Random, net: Any) -> object:
+    made = loom.Mesh(net, rows=4, window=3)
+    made.set_input(one_odd(draw, rows(net)))
+    made.tick(2)
+    made.output(maybe(draw, None), **some(draw, age=1))
+    held = made.output()
+    made.backward(one_odd(draw, held))
+    return loom.Stepper(made, training(draw)).step(one_odd(draw, rows(net)), one_odd(draw, labels(net)))
 
 
 LOADING: list[Callable[[Any], object]] = [
@@ -300,6 +356,22 @@ CALLS: dict[str, Call] = {
     "fit": lambda draw, net: net.fit(
         odd(draw), training(draw, 0), **some(draw, validation=None, callbacks=())
     ),
+    "by name": lambda draw, net: draw.choice(
+        [
+            lambda: net.predict(one_odd(draw, rows(net))),
+            lambda: net.fit(one_odd(draw, rows(net)), one_odd(draw, labels(net)), epochs=1, verbose=False),
+            lambda: net.evaluate(
+                (one_odd(draw, rows(net)), one_odd(draw, labels(net))), loss="cross_entropy"
+            ),
+            lambda: net.backward(one_odd(draw, net.forward(one_odd(draw, rows(net)), training=True))),
+            lambda: net.resized(
+                one_odd(draw, {name: np.shape(x)[1:] for name, x in dict(rows(net)).items()})
+            ),
+            lambda: net.cut(draw.choice(list(net.layers))).predict(rows(net)),
+        ]
+    )(),
+    "session by name": session,
+    "clocked": clocked,
     "evaluate": lambda draw, net: net.evaluate(
         (maybe(draw, rows(net)), maybe(draw, labels(net))), **some(draw, loss="cross_entropy", batch_size=2)
     ),
@@ -350,11 +422,15 @@ def save(odd_options: Any, net: Any) -> object:
 
 def healthy(net: loom.Network) -> None:
     """Checks that a network predicts, saves and trains; raises what keeps it from doing so."""
-    expected = net.predict(rows(net))
-    assert expected.shape == (4, *net.output_shape), expected.shape
+    expected: Any = net.predict(rows(net))
     again = pickle.loads(pickle.dumps(net))
     # What somebody has learned may be beyond numbers.
-    assert np.array_equal(again.predict(rows(net)), expected, equal_nan=True)
+    if isinstance(expected, dict):
+        found: Any = again.predict(rows(net))
+        assert all(np.array_equal(found[name], value, equal_nan=True) for name, value in expected.items())
+    else:
+        assert expected.shape == (4, *net.output_shape), expected.shape
+        assert np.array_equal(again.predict(rows(net)), expected, equal_nan=True)
     loom.train(again, (rows(net), labels(net)), training(random.Random(0), 0))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import loom
 from loom import nn
-from loom.errors import ConfigError, DataError, DTypeError, InvalidValueError, ShapeError
+from loom.errors import ConfigError, DataError, DTypeError, InvalidValueError, ShapeError, StateError
 
 RNG = np.random.default_rng(3)
 ROWS = 24
@@ -258,11 +258,10 @@ def test_bad_input_is_told_by_name() -> None:
 
 def test_what_has_no_meaning_is_refused_by_name() -> None:
     net, (x, y) = towers(), samples()
-    with pytest.raises(ConfigError, match="learning by targets takes a network with one input"):
-        loom.TweenTrainer(net).fit((x, y))
-    with pytest.raises(InvalidValueError, match="a mesh takes a network with one input"):
-        loom.Mesh(net)
-    with pytest.raises(InvalidValueError, match="a session takes a network with one input"):
+    with pytest.raises(ConfigError, match="layerwise passes targets back from one output"):
+        loom.TweenTrainer(net, loom.TweenConfig(mode="layerwise")).fit((x, y))
+    # Its image goes through as a whole.
+    with pytest.raises(StateError, match="needs whole sequences, so it cannot run in a session"):
         net.session(4)
     with pytest.raises(ConfigError, match="class_weight"):
         loom.train(net, (x, y), quiet(class_weight=[1.0, 2.0, 1.0]))
@@ -326,3 +325,33 @@ def test_a_divergence_counts_rows_as_cross_entropy_does() -> None:
         found.append(net.state_dict())
     for name, expected in found[0].items():
         np.testing.assert_allclose(found[1][name], expected, rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+def test_what_tells_classes_is_numbers_or_booleans() -> None:
+    net, other, (x, y) = towers(), towers(), samples()
+    loom.train(net, (x, {**y, "kind": y["kind"] > 0}), quiet())
+    loom.train(other, (x, {**y, "kind": (y["kind"] > 0).astype(int)}), quiet())
+    assert net.fingerprint() == other.fingerprint()
+    with pytest.raises(DTypeError, match=r'output "kind": got labels .* np.unique\(y\["kind"\]'):
+        loom.train(net, (x, {**y, "kind": np.array(["a", "b", "c"])[y["kind"]]}), quiet())
+    with pytest.raises(ConfigError, match="input 'text': extents of named inputs are fixed"):
+        loom.Network(inputs={"text": (None,), "table": 3})  # type: ignore[dict-item]
+
+
+def test_a_network_with_names_is_cut() -> None:
+    net = loom.Network(inputs={"a": 2, "b": 3, "c": 2}, grid=(1, 4), precision="float64", seed=1)
+    net[0, 0].add(nn.Dense(4, activation="tanh"))
+    net.enter("b", (0, 1))[0, 1].add(nn.Dense(4))
+    net.link((0, 0), (0, 2))[0, 2].add(nn.Dense(5), nn.Dense(2))
+    net.enter("c", (0, 3))[0, 3].add(nn.Dense(1))
+    net.output("two", (0, 2)).output("one", (0, 3)).build()
+    rng = np.random.default_rng(0)
+    x = {name: rng.normal(size=(4, width)) for name, width in (("a", 2), ("b", 3), ("c", 2))}
+    features = net.cut(until=net.layers[2])
+    head = net.layers[3].parameters
+    made = features.predict({"a": x["a"], "b": x["b"]}) @ np.asarray(head["weight"]).T + np.asarray(
+        head["bias"]
+    )
+    np.testing.assert_allclose(made, net.predict(x)["two"], rtol=0, atol=1e-12)  # type: ignore[call-overload]
+    with pytest.raises(ConfigError, match='"c"'):
+        features.predict(x)

@@ -9,6 +9,8 @@ from os import PathLike
 from threading import Lock, get_ident
 from typing import Any, Protocol, TypeVar, cast
 
+import numpy as np
+
 from loom import _native, nn
 from loom._forks import renewed
 from loom._typing import ArrayLike, RealArray
@@ -126,22 +128,6 @@ class Engine:
             raise ConfigError(
                 f"{what} takes a network of fixed extents; this one has input_shape={self.input_shape}: "
                 "net.resized(...) makes one of fixed extents with its weights"
-            )
-
-    def check_single(self, what: str) -> None:
-        """Refuses a network with names for inputs or outputs, of which something has no meaning.
-
-        Args:
-            what: What was asked for.
-
-        Raises:
-            ConfigError: The network has several inputs or outputs.
-        """
-        ports = self.ports
-        if ports is not None:
-            which = "inputs" if ports.inputs else "outputs"
-            raise ConfigError(
-                f"{what} takes a network with one input and one output; this one has named {which}"
             )
 
     def layer_config(self, at: Coordinate, place: int) -> nn.Layer:
@@ -337,6 +323,32 @@ class Engine:
             return self._sizing.all_rows(self._sizing.samples(x))
         known = cast("ArrayLike", encoded(self.native, x))
         return as_input(known, self.precision, indices=self.reads_indices)
+
+    def as_steps(self, x: ArrayLike | Mapping[str, ArrayLike]) -> RealArray:
+        """Converts the next steps of sequences, of which there may be any number; the network is built."""
+        if self._sizing is not None:
+            # Steps are told by the array.
+            return as_input(cast("ArrayLike", x), self.precision, indices=self.reads_indices)
+        ports = self.ports
+        return self.as_input(x) if ports is None else ports.pack_steps(x, self.precision)
+
+    def stepped(
+        self,
+        session: _native.Session | _native.Slots,
+        x: ArrayLike | Mapping[str, ArrayLike],
+        made: RealArray,
+        *,
+        last: bool,
+    ) -> RealArray:
+        """Returns what a session has made of steps; of named outputs a dictionary of arrays."""
+        ports = self.ports
+        if ports is None or not ports.outputs:
+            return made
+        first = next(iter(x.values())) if isinstance(x, Mapping) else x
+        steps = 1 if last else np.shape(cast("Any", first))[1]
+        shapes = [tuple(shape) for shape in session.output_shapes(steps)]
+        # Type checkers know networks with a single output.
+        return cast("RealArray", ports.unpack_shapes(made, shapes))
 
 
 class HasEngine(Protocol):

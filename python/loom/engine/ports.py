@@ -16,6 +16,7 @@ from loom.architecture import InputConfig, NetworkConfig, OutputConfig
 from loom.convert import as_input, as_numpy, as_real_array, real_dtype
 from loom.data import as_target
 from loom.errors import DataError, DTypeError, InvalidValueError, ShapeError
+from loom.grid import Coordinate
 
 __all__ = ["Ports"]
 
@@ -85,6 +86,58 @@ class Ports:
             row[:, start : start + width] = as_real_array(part, precision, what=f'input "{name}"')
         return row
 
+    def pack_steps(self, x: object, precision: Precision) -> RealArray:
+        """Puts steps of named inputs into a row for each sequence: all of one input, then those of the next.
+
+        Args:
+            x: A dictionary of arrays, (rows, steps, ...) each; an array where the network has one input
+                without a name.
+            precision: The network's.
+
+        Returns:
+            (rows, elements) of the network's precision, or the array.
+
+        Raises:
+            DataError: A name is missing, or the inputs have different numbers of rows or steps.
+            ConfigError: A name is unknown.
+            ShapeError: An input's steps have another shape.
+            DTypeError: It does not hold numbers, or not whole ones where it is of categories.
+        """
+        if not self.inputs:
+            return self.pack(x, precision)
+        given = _by_name("input", x, self.input_names)
+        parts, all_steps = [], {}
+        for entry, limit in zip(self.inputs, self._native.index_limits(), strict=True):
+            what = f'input "{entry.name}"'
+            array = as_numpy(given[entry.name], what=what)
+            if limit is not None and array.dtype.kind not in "iu":
+                _whole(array, what)
+            shape = cast("tuple[int, ...]", entry.shape)
+            if array.ndim < 2 or array.shape[2:] != shape[1:]:
+                wanted = ", ".join(map(str, ("rows", "steps", *shape[1:])))
+                raise ShapeError(f"{what}: expected shape ({wanted}), got {array.shape}")
+            all_steps[entry.name] = array.shape[1]
+            parts.append(as_real_array(array.reshape(len(array), -1), precision, what=what))
+        first, *others = self.input_names
+        for name in others:
+            if all_steps[name] != all_steps[first]:
+                raise DataError(
+                    f'input "{first}" brings {all_steps[first]} steps but input "{name}" {all_steps[name]}'
+                )
+        _same_rows("input", self.input_names, parts)
+        return np.ascontiguousarray(np.concatenate(parts, axis=1))
+
+    def unpack_shapes(self, rows: RealArray, shapes: list[tuple[int, ...]]) -> dict[str, RealArray]:
+        """Takes rows of all outputs apart that have these extents."""
+        return _apart(rows, dict(zip(self.output_names, shapes, strict=True)))
+
+    def cell_of(self, output: str) -> Coordinate:
+        """Returns the cell that an output comes from; a ConfigError where no output is called so."""
+        for entry in self.outputs:
+            if entry.name == output:
+                return cast("Coordinate", tuple(entry.cell))
+        raise unknown("output", output, self.output_names)
+
     def target_shapes(self, classes: Mapping[str, bool], *, labelled: bool) -> dict[str, tuple[int, ...]]:
         """Returns one sample's extents of the targets of every output, as they lie in a row.
 
@@ -126,8 +179,11 @@ class Ports:
         shapes = self.output_shapes()
         targets = {}
         for name, shape in shapes.items():
+            array = as_numpy(given[name], what=f'target of output "{name}"')
+            if classes[name]:
+                array = _numbered(array, name)
             try:
-                target = as_target(given[name], shape, classification=classes[name], precision=precision)
+                target = as_target(array, shape, classification=classes[name], precision=precision)
             except (DTypeError, ShapeError, InvalidValueError) as error:
                 raise type(error)(f'output "{name}": {error}') from None
             if target.dtype.kind == "i":
@@ -160,9 +216,15 @@ class Ports:
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
     def unpack_inputs(self, rows: RealArray) -> dict[str, RealArray]:
-        """Takes rows of all inputs' gradients apart; whole numbers have none."""
+        """Takes rows of all inputs' gradients apart; whole numbers have none.
+
+        Args:
+            rows: (rows, elements), or with axes before these, such as ticks.
+        """
         shapes = {entry.name: cast("tuple[int, ...]", entry.shape) for entry in self.inputs}
-        found = _apart(rows, shapes)
+        flat = rows.reshape(-1, rows.shape[-1])
+        parts = _apart(flat, shapes)
+        found = {name: part.reshape(*rows.shape[:-1], *shapes[name]) for name, part in parts.items()}
         limits = self._native.index_limits()
         return {
             name: found[name] for name, limit in zip(self.input_names, limits, strict=True) if limit is None
@@ -205,6 +267,19 @@ def _flat(array: NDArray[Any], shape: tuple[int, ...], what: str) -> NDArray[Any
         wanted = f"(rows, {', '.join(map(str, shape))})"
         raise ShapeError(f"{what}: expected shape {wanted}, got {array.shape}")
     return array.reshape(len(array), math.prod(shape))
+
+
+def _numbered(labels: NDArray[Any], name: str) -> NDArray[Any]:
+    """Returns class labels as numbers: false and true are the classes 0 and 1."""
+    if labels.dtype.kind == "b":
+        return labels.astype(np.int64)
+    if labels.dtype.kind in "USO":
+        raise DTypeError(
+            f'output "{name}": got labels of dtype {labels.dtype}; a network remembers names for the classes '
+            f'of a single output: number these, names, y["{name}"] = np.unique(y["{name}"], '
+            "return_inverse=True)"
+        )
+    return labels
 
 
 def _whole(array: NDArray[Any], what: str) -> None:

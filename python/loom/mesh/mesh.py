@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from loom import _native
 from loom._settings.checks import file_path, flag, whole
+from loom._settings.suggestions import shown
 from loom._typing import ArrayLike, RealArray
 from loom.convert import as_real_array
 from loom.device import check_device
@@ -124,11 +125,11 @@ class Mesh:
 
     # Running
 
-    def set_input(self, x: ArrayLike) -> None:
+    def set_input(self, x: ArrayLike | Mapping[str, ArrayLike]) -> None:
         """Replaces the network's input, which then stays; the next tick is the first that reads it.
 
         Args:
-            x: (rows, *input_shape) the samples.
+            x: (rows, *input_shape) the samples; of named inputs a dictionary of arrays.
 
         Raises:
             ShapeError: They do not have the network's input shape, or there are other rows.
@@ -156,25 +157,32 @@ class Mesh:
             count -= _MOST_TICKS
         self._native.tick(count)
 
-    def output(self, cell: Sequence[int] | None = None, age: int = 0) -> RealArray:
+    def output(self, cell: Sequence[int] | str | None = None, age: int = 0) -> RealArray:
         """Returns what a cell hands on: what its last layer holds, or what arrives where there is none.
 
         Args:
-            cell: (depth, row, column), or (row, column) where the depth is 1; the last cell where None.
+            cell: (depth, row, column), or (row, column) where the depth is 1; or the name of an output. The
+                last cell where None, or, where outputs have names, all of these.
             age: How many ticks ago; at most the window.
 
         Returns:
-            (rows, ...) in the network's precision.
+            (rows, ...) in the network's precision; of all named outputs a dictionary of arrays.
 
         Raises:
             CellIndexError: There is no such cell.
+            ConfigError: No output has that name.
             InvalidValueError: That long ago is not kept.
         """
+        ago = whole("Mesh.output", "age", age, least=0)
+        if cell is None and (ports := self._engine.ports) is not None and ports.outputs:
+            found = {name: self._native.output(ports.cell_of(name), None, ago) for name in ports.output_names}
+            # Type checkers know networks with a single output.
+            return cast("RealArray", found)
         at, layer = self._locate((-1, -1, -1) if cell is None else cell)
-        return self._native.output(at, layer, whole("Mesh.output", "age", age, least=0))
+        return self._native.output(at, layer, ago)
 
-    def __getitem__(self, index: tuple[int, ...]) -> RealArray:
-        """Returns what a cell, [z, y, x], hands on, or a layer, [z, y, x, layer], holds now."""
+    def __getitem__(self, index: tuple[int, ...] | str) -> RealArray:
+        """Returns what a cell, [z, y, x], or an output hands on, or a layer, [z, y, x, layer], holds now."""
         return self.output(index)
 
     def reset(self) -> None:
@@ -242,12 +250,14 @@ class Mesh:
         Args:
             gradients: For each cell the gradient of the loss with respect to its output now, of
                 the same shape; or a list of them, one for each of the newest ticks, the newest
-                last, with None where there is none. An array by itself is for the last cell.
+                last, with None where there is none. Named outputs may stand for their cells. An array by
+                itself is for the last cell.
 
         Returns:
             (ticks, rows, *input_shape) the gradient of the network's input at each tick that it went
             through, the oldest first; zeros where the input holds indices. Its sum over ticks is the
-            gradient of an input that was held all through them.
+            gradient of an input that was held all through them. Of named inputs a dictionary of arrays,
+            without those of whole numbers.
 
         Raises:
             StateError: There is no tick in training mode to go back through.
@@ -273,13 +283,20 @@ class Mesh:
             True
         """
         self._engine.check_idle("a mesh")
+        ports = self._engine.ports
+        if ports is not None and ports.outputs and not isinstance(gradients, Mapping):
+            listed = ", ".join(f'"{name}"' for name in ports.output_names)
+            raise ConfigError(
+                f"the network has named outputs; give a dictionary of gradients by name ({listed})"
+            )
         given = gradients if isinstance(gradients, Mapping) else {(-1, -1, -1): gradients}
-        return self._native.backward(
+        found = self._native.backward(
             [part for cell, value in given.items() for part in self._given(cell, value)]
         )
+        return found if ports is None or not ports.inputs else cast("RealArray", ports.unpack_inputs(found))
 
     def _given(
-        self, cell: Sequence[int], value: ArrayLike | Sequence[ArrayLike | None]
+        self, cell: Sequence[int] | str, value: ArrayLike | Sequence[ArrayLike | None]
     ) -> Iterator[tuple[Coordinate, int, RealArray]]:
         at, layer = self._locate(cell)
         if layer is not None:
@@ -363,7 +380,12 @@ class Mesh:
             raise ConfigError(f"a layer is its cell and its place there, got {tuple(index)}")
         return (*at, layer)
 
-    def _locate(self, index: Sequence[int]) -> tuple[Coordinate, int | None]:
+    def _locate(self, index: Sequence[int] | str) -> tuple[Coordinate, int | None]:
+        if isinstance(index, str):
+            ports = self._engine.ports
+            if ports is None or not ports.outputs:
+                raise ConfigError(f"the network's outputs have no names; name a cell, got {shown(index)}")
+            return ports.cell_of(index), None
         at, layer = locate_given(self._engine.grid, index)
         if layer is not None and layer < 0:
             layer += self._engine.native.cell_len(at)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from os import PathLike
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from loom import _native
 from loom._interrupts import Interrupts
@@ -28,6 +28,7 @@ from loom.mesh.result import SteppingResult
 from loom.schedules import require_known_epochs
 from loom.training.config import TrainingConfig, check_training
 from loom.training.identity import settings_identity
+from loom.training.ported import settled_outputs
 from loom.training.record import record_of
 from loom.training.run_folder import RunFolder
 from loom.training.run_store import RunStore
@@ -36,7 +37,10 @@ from loom.tweening.config import TweenConfig, check_tween
 
 __all__ = ["Stepper", "SteppingResult", "train_stepping"]
 
-Stream: TypeAlias = "Iterable[tuple[ArrayLike, ArrayLike | None]]"
+Sampled: TypeAlias = "ArrayLike | Mapping[str, ArrayLike]"
+"""A sample's input or target: an array, or of named inputs and outputs arrays by name."""
+
+Stream: TypeAlias = "Iterable[tuple[Sampled, Sampled | None]]"
 
 _END = object()
 
@@ -54,7 +58,8 @@ class Stepper:
             None. The mesh stays where it is.
         ticks: Ticks for each sample.
         update_every: Samples between two updates, with targets or without.
-        output: The cell whose output is compared with targets; the last one where None.
+        output: The cell whose output is compared with targets; where None the last one, or, where outputs
+            have names, all of these: the config then has a loss for each, as in `loom.train`.
         total_updates: How many updates there will be, for schedules that span the run.
         resume: Goes on with the optimizer's state of the network's last training.
         tween: Learns by neural tweening: every layer has a target at every tick; its rule, depth
@@ -97,13 +102,21 @@ class Stepper:
         observe: bool | Observe = False,
     ) -> None:
         settings = check_training(config)
-        self._chooses = settings.loss == AUTO
-        self._seen = False
-        settings = replace(settings, loss="mse") if self._chooses else settings
         if not isinstance(mesh, Mesh):
             raise ConfigError(f"a Stepper trains a loom.Mesh, got {shown(mesh)}")
         network = mesh.network
         engine = engine_of(network)
+        ports = engine.ports
+        self._ports = ports if output is None and ports is not None and ports.outputs else None
+        if self._ports is not None:
+            settings = replace(settled_outputs(engine, settings), metrics=())
+        elif isinstance(settings.loss, Mapping):
+            raise ConfigError(
+                "losses by name are of named outputs, and samples are compared with one cell's: give one loss"
+            )
+        self._chooses = isinstance(settings.loss, str) and settings.loss == AUTO
+        self._seen = False
+        settings = replace(settings, loss="mse") if self._chooses else settings
         engine.check_idle("a stepper")
         first = "gpu:0" if settings.device == "gpu" else settings.device
         if first not in {"auto", network.device}:
@@ -137,7 +150,9 @@ class Stepper:
         known = replace(settings, metrics=())
         learning = engine_config(known, self._shape, observe=observe, tween=tween)
         self.config = settings
-        self._classes = is_classification(settings.loss)
+        by_output = settings.loss if isinstance(settings.loss, Mapping) else {}
+        self._of_outputs = {name: is_classification(loss) for name, loss in by_output.items()}
+        self._classes = not by_output and is_classification(settings.loss)
         self._native = _native.Stepper(native_mesh(self.mesh), learning, *self._made_of)
         record_of(self.mesh.network).judged_by = settings
 
@@ -154,12 +169,13 @@ class Stepper:
             )
         self._follow(replace(self.config, loss=loss))
 
-    def step(self, x: ArrayLike, y: ArrayLike | None = None) -> float | None:
+    def step(self, x: Sampled, y: Sampled | None = None) -> float | None:
         """Shows a sample to the mesh, and learns from its target.
 
         Args:
-            x: (rows, *input_shape) the input.
-            y: (rows, ...) values, or class indices; None where there is nothing to learn.
+            x: (rows, *input_shape) the input; of named inputs a dictionary of arrays.
+            y: (rows, ...) values, or class indices; of named outputs a dictionary of arrays. None where there
+                is nothing to learn.
 
         Returns:
             The loss; None without a target.
@@ -173,10 +189,13 @@ class Stepper:
         engine.check_idle("a step")
         sample = engine.as_input(x)
         target = None
-        if y is not None:
+        if y is not None and self._ports is not None:
+            target = self._ports.pack_targets(y, self._of_outputs, engine.precision)
+        elif y is not None:
+            array = cast("ArrayLike", y)
             if self._chooses:
-                self._choose(y)
-            target = as_target(y, self._shape, classification=self._classes, precision=engine.precision)
+                self._choose(array)
+            target = as_target(array, self._shape, classification=self._classes, precision=engine.precision)
         loss = self._native.step(sample, target)
         self._seen = True
         return loss
@@ -216,11 +235,11 @@ def train_stepping(
 
     Args:
         mesh: The mesh, in training mode.
-        stream: (x, y) pairs, y None where there is nothing to learn.
+        stream: (x, y) pairs, y None where there is nothing to learn; with names dictionaries.
         config: As in `Stepper`, as all that follows.
         ticks: Ticks for each sample.
         update_every: Samples between two updates.
-        output: The cell whose output is compared with targets; the last one where None.
+        output: As in `Stepper`.
         total_updates: How many updates there will be, for schedules that span the run.
         resume: Goes on with the optimizer's state of the network's last training.
         tween: Learns by neural tweening, with targets at every tick.
@@ -255,7 +274,7 @@ def train_stepping(
     """
     started = time.perf_counter()
     settings, watch = check_training(config), resolve_observe(observe)
-    if run is not None and settings.loss == AUTO:
+    if run is not None and isinstance(settings.loss, str) and settings.loss == AUTO:
         # What makes a run the one that it is, is known before its stream is gone through.
         settings = replace(settings, loss="mse")
     keeper: MeshKeeper | None = None
@@ -349,7 +368,7 @@ def _position(stream: Stream) -> object:
     return anything.state_dict() if stateful else None
 
 
-def _pair(sample: object) -> tuple[ArrayLike, ArrayLike | None]:
+def _pair(sample: object) -> tuple[Sampled, Sampled | None]:
     if isinstance(sample, (tuple, list)) and len(sample) == 2:
         return sample[0], sample[1]
     raise DataError(f"a stream holds (x, y) pairs, got {type(sample).__name__}")

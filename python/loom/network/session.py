@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,8 @@ class Session:
     steps, any number of them.
 
     Args:
-        network: The network; its input has a time axis first, whose extent does not matter here.
+        network: The network; its input has a time axis first, whose extent does not matter here. Of several
+            named inputs each has one, and a call brings as many steps of all of them.
         capacity: The most steps there will be in all.
         rows: Sequences side by side.
 
@@ -49,34 +50,30 @@ class Session:
         self._engine.build()
         self._native = _native.Session(self._engine.native, self._rows, self._capacity)
 
-    def __call__(self, x: ArrayLike, *, last: bool = False) -> RealArray:
+    def __call__(self, x: ArrayLike | Mapping[str, ArrayLike], *, last: bool = False) -> RealArray:
         """Returns the output for the next steps.
 
         Args:
-            x: (rows, steps, ...) the next steps of each sequence.
+            x: (rows, steps, ...) the next steps of each sequence; of named inputs a dictionary of arrays.
             last: Whether the output for the last of these steps is all that is wanted, as of a prompt
                 whose end is gone on from: layers that work on each step by itself then leave out the
                 others.
 
         Returns:
             (rows, steps, ...), or (rows, 1, ...) with `last`; without the steps where the network makes
-            one output a sequence.
+            one output a sequence. Of named outputs a dictionary of arrays.
 
         Raises:
             ShapeError: The steps do not fit the network, or there are other rows.
+            DataError: A named input is missing, or brings other rows or steps than the first.
             StateError: There are more steps than the session has room for, or the network has
                 changed since it began.
             DTypeError: The network reads whole numbers, and these are none.
             NonFiniteError: They hold NaN or infinity.
         """
-        return self._native.advance(self._steps(x), last)
-
-    def _steps(self, x: ArrayLike) -> RealArray:
         engine = self._engine
-        if engine.sizing is not None:
-            # Steps are told by the array.
-            return as_input(x, engine.precision, indices=engine.reads_indices)
-        return engine.as_input(x)
+        steps = engine.as_steps(x)
+        return engine.stepped(self._native, x, self._native.advance(steps, last), last=last)
 
     def follow(self, x: ArrayLike, count: int, *, stops: Iterable[int] = ()) -> NDArray[np.int64]:
         """Brings steps and lets the sequences go on by themselves.
@@ -97,7 +94,7 @@ class Session:
 
         Raises:
             StateError: The network does not read whole numbers, one a step, or makes more classes than it
-                reads; or there is no room for so many steps; and as for a call.
+                reads, or has named outputs; or there is no room for so many steps; and as for a call.
             NonFiniteError: Scores hold NaN or infinity.
 
         Examples:
@@ -112,7 +109,7 @@ class Session:
         """
         count = whole("Session.follow", "count", count, least=1)
         ends = [whole("Session.follow", "stops", stop, least=0) for stop in stops]
-        return np.asarray(self._native.follow(self._steps(x), count, ends), dtype=np.int64)
+        return np.asarray(self._native.follow(self._engine.as_steps(x), count, ends), dtype=np.int64)
 
     def rewind(self, position: int) -> None:
         """Goes back to where only the first steps had been seen.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from loom import _native
 from loom._settings.checks import whole
 from loom._typing import ArrayLike, RealArray
-from loom.convert import as_input
 from loom.engine import HasEngine, engine_of
 
 __all__ = ["Slots"]
@@ -50,11 +49,13 @@ class Slots:
             self._engine.native, whole("Slots", "count", count, least=1), self._capacity
         )
 
-    def __call__(self, x: ArrayLike, sequences: Iterable[int], *, last: bool = False) -> RealArray:
+    def __call__(
+        self, x: ArrayLike | Mapping[str, ArrayLike], sequences: Iterable[int], *, last: bool = False
+    ) -> RealArray:
         """Returns the outputs for the next steps of some sequences.
 
         Args:
-            x: (rows, steps, ...) the steps.
+            x: (rows, steps, ...) the steps; of named inputs a dictionary of arrays.
             sequences: Of which sequence each row is.
             last: Whether the output for the last of these steps is all that is wanted.
 
@@ -68,11 +69,8 @@ class Slots:
             NonFiniteError: They hold NaN or infinity.
         """
         engine = self._engine
-        if engine.sizing is not None:
-            steps = as_input(x, engine.precision, indices=engine.reads_indices)
-        else:
-            steps = engine.as_input(x)
-        return self._native.advance(steps, list(sequences), last)
+        made = self._native.advance(engine.as_steps(x), list(sequences), last)
+        return engine.stepped(self._native, x, made, last=last)
 
     @property
     def positions(self) -> list[int]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from loom import _native, nn
+from loom._settings.suggestions import shown, unknown
 from loom.architecture import LinkConfig, NetworkConfig, as_layer
 from loom.engine import HasEngine, engine_of
 from loom.errors import ConfigError, InvalidValueError, ShapeError
@@ -74,21 +76,24 @@ def popped(layer: LayerHandle, network: HasEngine) -> LayerHandle:
     return LayerHandle(around(cast("type[_Growing]", type(network)), native), (0, 0, 0), 0)
 
 
-def resized(self: NetworkT, input_shape: int | Sequence[int | None]) -> NetworkT:
+def resized(
+    self: NetworkT, input_shape: int | Sequence[int | None] | Mapping[str, int | Sequence[int]]
+) -> NetworkT:
     """Returns a new network with these layers and weights for inputs of other extents.
 
     What its layers keep, their numeric types, links and settings come along; no optimizer state does. So a
     network of open extents becomes one of fixed ones, for whatever needs those, and the other way round.
 
     Args:
-        input_shape: One sample's extents, without the batch; None for open ones.
+        input_shape: One sample's extents, without the batch; None for open ones. Of named inputs a dictionary
+            of extents; those that are left out stay.
 
     Returns:
         The new network, on the CPU; training it does not move this one.
 
     Raises:
         ShapeError: A layer's parameters would have other shapes.
-        ConfigError: The network has named inputs, or the extents are none.
+        ConfigError: The extents are none, or are not given by name where inputs have names.
 
     Examples:
         >>> net = loom.Sequential([nn.LSTM(4), nn.Dense(2)], input_shape=(None, 3))
@@ -98,9 +103,23 @@ def resized(self: NetworkT, input_shape: int | Sequence[int | None]) -> NetworkT
     """
     engine = engine_of(self)
     engine.check_thread()
-    if engine.config.inputs:
-        raise ConfigError("resized takes a network with one input; this one has named inputs")
-    config = replace(engine.config, input_shape=input_shape)
+    named: Any = engine.config.inputs
+    if named and not isinstance(input_shape, Mapping):
+        names = ", ".join(f'"{entry.name}"' for entry in named)
+        raise ConfigError(f"resized: the network has named inputs; give extents by name, of {names}")
+    if not named and isinstance(input_shape, Mapping):
+        raise ConfigError(
+            f"resized: the network has one input without a name; give its extents, got {shown(input_shape)}"
+        )
+    if isinstance(input_shape, Mapping):
+        for name in input_shape:
+            if name not in [entry.name for entry in named]:
+                raise unknown("resized: input", name, [entry.name for entry in named])
+        inputs = [replace(entry, shape=input_shape.get(entry.name, entry.shape)) for entry in named]
+        row = sum(math.prod(cast("tuple[int, ...]", entry.shape)) for entry in inputs)
+        config = replace(engine.config, input_shape=row, inputs=inputs)
+    else:
+        config = replace(engine.config, input_shape=input_shape)
     made = around(type(self), _native.Network(json.dumps(config.to_config())))
     return load_state_dict(made, state_dict(self))
 
@@ -111,7 +130,8 @@ def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:
     Weights are copied, and all else that belongs to the layers: what they keep and carry, their numeric
     types, what is frozen, the factors of their rates. The grid stays, so that every layer has the name
     that it has here; the cells behind the last layer are empty, and can be filled. Links among what is
-    kept are kept. The new network is on the CPU and has no optimizer state.
+    kept are kept, and inputs that enter there; names of outputs are not, for the one output is what the last
+    layer makes. The new network is on the CPU and has no optimizer state.
 
     Args:
         until: The last layer that is kept: `net.layers[3]`, its name, "0.0.0.3", or its place,
@@ -125,6 +145,7 @@ def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:
         ConfigError: Something else is given; a layer that is kept uses the parameters of one that is not;
             or a link into what is kept comes from what is not.
         ShapeError: The layers do not fit together.
+        InvalidValueError: A branch that is kept goes nowhere without what is cut off.
         StateError: The network is training in another thread.
 
     Examples:
@@ -145,7 +166,14 @@ def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:
         )
     last = end.at
     config = engine.config
-    bare = NetworkConfig(config.input_shape, config.grid, precision=config.precision, seed=config.seed)
+    named: Any = [entry for entry in cast("Any", config.inputs) if tuple(entry.cell or (0, 0, 0)) <= last[:3]]
+    bare = NetworkConfig(
+        sum(math.prod(entry.shape) for entry in named) if named else config.input_shape,
+        config.grid,
+        precision=config.precision,
+        seed=config.seed,
+        inputs=named,
+    )
     made = around(type(self), _native.Network(json.dumps(bare.to_config())))
     kept = [(at, place) for at, place in engine.layer_places() if (*at, place) <= last]
     for at, place in kept:

@@ -106,10 +106,13 @@ def run_training(
     if shared is not None and observe is not None:
         raise ConfigError("a training in shards does not take observe=: measures are of whole steps")
     if tween is not None and engine_of(network).ports is not None:
-        raise ConfigError(
-            "learning by targets takes a network with one input and one output; train this one by "
-            "backpropagation"
-        )
+        mode = tween.engine_settings()["mode"]
+        if mode != "chain_rule":
+            raise ConfigError(
+                f"{mode} passes targets back from one output through one layer after another, and this "
+                'network has names for inputs or outputs; use mode="chain_rule", whose targets follow '
+                "gradients, or train it by backpropagation"
+            )
     config = settled_outputs(engine_of(network), config)
     flag("train", "resume", resume)
     chosen = config.loss == AUTO

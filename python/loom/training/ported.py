@@ -226,7 +226,9 @@ def packed(engine: Engine, config: TrainingConfig, data: Data | None, *, learns:
     batches = isinstance(data, tuple) and bool(data) and all(isinstance(e, TrainingBatch) for e in data)
     if isinstance(data, TrainingBatch) or (isinstance(data, tuple) and not batches):
         return _batch(engine, ports, config, data)
-    if isinstance(data, (str, bytes, Mapping)) or not isinstance(data, Iterable):
+    # An array of no axes says that it can be iterated, and cannot.
+    alone = isinstance(data, np.ndarray) and data.ndim == 0
+    if isinstance(data, (str, bytes, Mapping)) or alone or not isinstance(data, Iterable):
         raise DataError(
             "data must be a tuple (x, y) or (x, y, weight), a TrainingBatch, or an iterable of them, "
             f"got {type(data).__name__}"

@@ -43,6 +43,13 @@ impl Session {
         to_numpy(py, tensor)
     }
 
+    /// Extents of what so many steps make of each output.
+    fn output_shapes(&self, py: Python<'_>, steps: usize) -> PyResult<Vec<Vec<usize>>> {
+        self.with(py, |session, _| {
+            Ok(session.output_shapes(steps).iter().map(|shape| shape.to_vec()).collect())
+        })
+    }
+
     /// Brings steps and goes on by itself; (rows, count) or fewer.
     fn follow(
         &self,

@@ -46,6 +46,11 @@ impl Slots {
         to_numpy(py, tensor)
     }
 
+    /// Extents of what so many steps make of each output.
+    fn output_shapes(&self, py: Python<'_>, steps: usize) -> PyResult<Vec<Vec<usize>>> {
+        self.with(py, |slots, _| Ok(slots.output_shapes(steps).iter().map(|shape| shape.to_vec()).collect()))
+    }
+
     /// Forgets everything seen.
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |slots, network| slots.reset(network))

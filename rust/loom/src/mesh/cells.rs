@@ -88,6 +88,7 @@ impl Mesh {
         let Some(ring) = &self.ring else { return Err(lost_ring()) };
         match read {
             Read::Input => extents::copied(ring.download(INPUT, age)?.as_slice::<T>()),
+            Read::Entered(entry) => Ok(entry.of_rows(ring.download(INPUT, age)?.as_slice::<T>())),
             Read::Layer(layer) => extents::copied(ring.download(output_of(*layer), age)?.as_slice::<T>()),
             Read::Arrived { link, input, linked } => {
                 let mut held = self.assemble::<T>(input, age)?;
@@ -116,6 +117,7 @@ impl Mesh {
     fn share<T: Real>(&self, read: &Read, age: usize, gradient: Vec<T>, shares: &mut Shares) -> Result<()> {
         match read {
             Read::Input => shares.add(None, age, &gradient)?,
+            Read::Entered(entry) => shares.add(None, age, &entry.to_rows(&gradient))?,
             Read::Layer(layer) => shares.add(Some(*layer), age, &gradient)?,
             Read::Arrived { link, input, linked } => {
                 let (to_input, to_linked) = match self.widths(link, input, linked)? {

@@ -116,7 +116,6 @@ impl Mesh {
     /// [`Error::Value`] for no rows or too large a window; [`Error::State`] for links in a circle without a
     /// layer; whatever [`Network::build`] refuses.
     pub fn new(network: &mut Network, rows: usize, window: usize) -> Result<Self> {
-        network.check_single("a mesh")?;
         network.check_no_adapters("a mesh")?;
         network.check_fixed("a mesh")?;
         network.build()?;

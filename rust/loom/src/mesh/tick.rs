@@ -2,7 +2,7 @@
 
 use super::wiring::{Read, Wiring};
 use crate::layers::{BoundState, Carrying, Context, Forward, Want};
-use crate::network::{Mode, Network, PlacedLayer, Watch, at_layer};
+use crate::network::{Mode, Network, PlacedLayer, Watch, at_layer, row_of};
 use crate::ops::{Combination, Sum, Term};
 use crate::program::{Builder, Phase, Program, Value};
 use crate::train::Watching;
@@ -84,6 +84,10 @@ impl<'a> Tick<'a> {
     fn lower_read(&self, b: &mut Builder, read: &Read, input: usize) -> Result<Value> {
         match read {
             Read::Input => Ok(b.ring("input", self.network.input_shape().clone(), input, 0)),
+            Read::Entered(entry) => {
+                let row = b.ring("input", self.network.input_shape().clone(), input, 0);
+                Ok(entry.lower(b, row))
+            }
             Read::Layer(layer) => {
                 Ok(b.ring("held", self.wiring.shapes[*layer].clone(), output_of(*layer), 1))
             }
@@ -220,6 +224,14 @@ impl<'a> Tick<'a> {
             Read::Input => {
                 if let (Some(member), Some(gradient)) = (sending.inputs.next(), gradient) {
                     b.settle(gradient, "input gradient", member, 0);
+                }
+                Ok(())
+            }
+            Read::Entered(entry) => {
+                if let (Some(member), Some(gradient)) = (sending.inputs.next(), gradient) {
+                    let parts = entry.lower_backward(b, gradient);
+                    let row = row_of(b, &parts, self.network.input_shape().len());
+                    b.settle(row, "input gradient", member, 0);
                 }
                 Ok(())
             }

@@ -11,9 +11,9 @@ use crate::ops::measure::LinkBudget;
 use crate::program::{Access, Builder, Kind, Phase, Rewrites, Run};
 use crate::tensor::{Precision, Shape, Tensor};
 use crate::train::{
-    Clips, Fate, Fault, LossOptions, OnNonFinite, Targets, TweenConfig, Updates, Watching, count_update,
-    land, land_carefully, loss_and_gradient, lower_clip, lower_foresight, lower_updates, prepare_state,
-    settle, watch,
+    Clips, Fate, Fault, LossOptions, OnNonFinite, TargetRow, Targets, TweenConfig, Updates, Watching,
+    count_update, land, land_carefully, loss_and_gradient, losses_and_gradients, lower_clip, lower_foresight,
+    lower_updates, prepare_state, settle, watch,
 };
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -24,7 +24,8 @@ use std::time::Instant;
 struct Waiting {
     tick: u64,
     loss: f64,
-    gradient: Tensor,
+    /// By what each of the cells that are compared hands on.
+    gradients: Vec<Tensor>,
     /// What the output was to be, where targets are made from that.
     aim: Option<Tensor>,
 }
@@ -33,7 +34,8 @@ struct Waiting {
 #[derive(Debug)]
 pub struct Stepper {
     config: SteppingConfig,
-    output: Coordinates,
+    /// What is compared with targets: one cell, or those of the network's named outputs.
+    cells: Vec<Coordinates>,
     waiting: Vec<Waiting>,
     since_update: usize,
     update: Option<Run>,
@@ -72,36 +74,41 @@ impl Stepper {
                 mesh.window()
             )));
         }
-        let output = config.output.unwrap_or(network.grid().map(|extent| extent - 1));
-        let number = match mesh.read_of(network, output)? {
-            Read::Layer(number) => Some(*number),
-            read if read.reads_layers() => None,
-            _ => {
-                return Err(Error::Value(format!(
-                    "cell {} hands on nothing but the network's input, from which no layer can learn; name \
-                     another cell as the output",
-                    Shape::from(output)
-                )));
+        let cells: Vec<Coordinates> = match (config.output, network.named_outputs()) {
+            (Some(cell), _) => vec![cell],
+            (None, []) => vec![network.grid().map(|extent| extent - 1)],
+            (None, outputs) => {
+                // What several outputs cannot be learned by is refused here.
+                TargetRow::with(network, &config.training, false)?;
+                outputs.iter().map(|output| output.cell).collect()
             }
         };
-        // Where links arrive behind a softmax, the loss is not computed from its input.
-        if let Some(last) = number.and_then(|number| network.layers().nth(number))
-            && last.layer().absorb_loss(&config.training.loss.0).is_some()
-        {
-            return Err(Error::Value(format!(
-                "cell {} ends in {}, which {} computes itself; leave the layer out, and hand the output to it \
-                 for probabilities",
-                Shape::from(output),
-                last.layer().kind(),
-                config.training.loss.name()
-            )));
+        // Where there are several outputs, none is the one that targets start from.
+        let mut number = None;
+        for (place, cell) in cells.iter().enumerate() {
+            let last = last_layer(network, mesh, *cell)?;
+            number = last.filter(|_| config.output.is_some() || network.named_outputs().is_empty());
+            let training = &config.training;
+            let loss = training.outputs.get(place).map_or(training.loss, |output| output.loss);
+            // Where links arrive behind a softmax, the loss is not computed from its input.
+            if let Some(last) = last.and_then(|number| network.layers().nth(number))
+                && last.layer().absorb_loss(&loss.0).is_some()
+            {
+                return Err(Error::Value(format!(
+                    "cell {} ends in {}, which {} computes itself; leave the layer out, and hand the output to it \
+                     for probabilities",
+                    Shape::from(*cell),
+                    last.layer().kind(),
+                    loss.name()
+                )));
+            }
         }
         prepare_state(network, &config.training, resume)?;
         let revision = network.revision;
         let learning = config.training.tween.as_ref().and_then(|tween| Learning::of(tween, number));
         Ok(Self {
             config: config.clone(),
-            output,
+            cells,
             waiting: Vec::new(),
             since_update: 0,
             update: None,
@@ -159,13 +166,21 @@ impl Stepper {
 
     /// The loss of what the output cell holds now; its gradient then waits for the next update.
     fn compare(&mut self, network: &Network, mesh: &Mesh, target: &Targets<'_>) -> Result<f64> {
-        let output = mesh.output(network, self.output)?;
         let training = &self.config.training;
-        let options = LossOptions {
-            label_smoothing: training.label_smoothing,
-            class_weight: training.class_weight.clone(),
+        let outputs: Vec<Tensor> =
+            self.cells.iter().map(|cell| mesh.output(network, *cell)).collect::<Result<_>>()?;
+        let named = self.config.output.is_none() && !network.named_outputs().is_empty();
+        let (loss, gradients) = if named {
+            losses_and_gradients(network, training, &outputs, target)?
+        } else {
+            let options = LossOptions {
+                label_smoothing: training.label_smoothing,
+                class_weight: training.class_weight.clone(),
+            };
+            let (loss, gradient) =
+                loss_and_gradient(training.loss, outputs[0].view(), target, None, &options)?;
+            (loss, vec![gradient])
         };
-        let (loss, gradient) = loss_and_gradient(training.loss, output.view(), target, None, &options)?;
         if !loss.is_finite() && !self.recovers() && training.on_nonfinite == OnNonFinite::Raise {
             return Err(Error::NonFinite(format!(
                 "the loss is {loss} at tick {}; lower learning_rate or set gradient_clip",
@@ -174,10 +189,10 @@ impl Stepper {
         }
         let layerwise = self.learning.as_ref().is_some_and(Learning::is_layerwise);
         let aim = match layerwise {
-            true => Some(meant(target, &output, training.loss.takes_classes())?),
+            true => Some(meant(target, &outputs[0], training.loss.takes_classes())?),
             false => None,
         };
-        self.waiting.push(Waiting { tick: mesh.ticks(), loss, gradient, aim });
+        self.waiting.push(Waiting { tick: mesh.ticks(), loss, gradients, aim });
         self.result.losses.push(loss);
         Ok(loss)
     }
@@ -192,7 +207,8 @@ impl Stepper {
         if waiting.is_empty() {
             return Ok(());
         }
-        let finite = waiting.iter().all(|waiting| waiting.gradient.view().first_non_finite().is_none());
+        let finite = |gradient: &Tensor| gradient.view().first_non_finite().is_none();
+        let finite = waiting.iter().all(|waiting| waiting.gradients.iter().all(finite));
         if !finite && !self.recovers() {
             return self.leave_out(network, "the gradient of the loss");
         }
@@ -204,16 +220,20 @@ impl Stepper {
         mesh.learn_by(self.learning.clone());
         mesh.take_targets()?;
         mesh.ask_for_input(false)?;
-        waiting.iter_mut().for_each(|waiting| divide(&mut waiting.gradient, count as f64));
-        let age_of = |tick: u64| (mesh.ticks() - tick) as usize;
-        let mut gradients = Vec::with_capacity(count);
-        for Waiting { tick, gradient, .. } in &waiting {
-            gradients.push(Given { cell: self.output, age: age_of(*tick), gradient: gradient.view() });
+        let all = waiting.iter_mut().flat_map(|waiting| &mut waiting.gradients);
+        all.for_each(|gradient| divide(gradient, count as f64));
+        let now = mesh.ticks();
+        let age_of = |tick: u64| (now - tick) as usize;
+        let mut given = Vec::with_capacity(count * self.cells.len());
+        for Waiting { tick, gradients, .. } in &waiting {
+            for (cell, gradient) in self.cells.iter().zip(gradients) {
+                given.push(Given { cell: *cell, age: age_of(*tick), gradient: gradient.view() });
+            }
         }
-        mesh.give(network, &gradients)?;
-        for (Given { age, .. }, waiting) in gradients.iter().zip(&waiting) {
-            if let Some(aim) = &waiting.aim {
-                mesh.aim(network, *age, &aim.view())?;
+        mesh.give(network, &given)?;
+        for Waiting { tick, aim, .. } in &waiting {
+            if let Some(aim) = aim {
+                mesh.aim(network, age_of(*tick), &aim.view())?;
             }
         }
         network.zero_gradients();
@@ -425,6 +445,19 @@ impl Stepper {
                 "{what} is not finite; lower learning_rate or set gradient_clip"
             ))),
         }
+    }
+}
+
+/// The last layer of a cell that is compared with targets, by number; none where links arrive behind it.
+fn last_layer(network: &Network, mesh: &Mesh, cell: Coordinates) -> Result<Option<usize>> {
+    match mesh.read_of(network, cell)? {
+        Read::Layer(number) => Ok(Some(*number)),
+        read if read.reads_layers() => Ok(None),
+        _ => Err(Error::Value(format!(
+            "cell {} hands on nothing but the network's input, from which no layer can learn; name another cell as \
+             the output",
+            Shape::from(cell)
+        ))),
     }
 }
 

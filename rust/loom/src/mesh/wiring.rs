@@ -1,6 +1,6 @@
 //! Who reads whom: the sources of every layer of a grid that is clocked.
 
-use crate::network::{Combine, Link, Mode, Network, at_layer, no_context};
+use crate::network::{Combine, Entry, Link, Mode, Network, at_layer, no_context};
 use crate::state::CarriedSpec;
 use crate::tensor::Shape;
 use crate::{Error, Result};
@@ -18,6 +18,8 @@ const MOST_DEEP: usize = 1 << 10;
 pub(super) enum Read {
     /// The network's input.
     Input,
+    /// What of the network's named inputs enters a cell.
+    Entered(Box<Entry>),
     /// What a layer, by its number, held after the tick before.
     Layer(usize),
     /// What becomes of a cell's input where a link arrives.
@@ -28,7 +30,7 @@ impl Read {
     /// The layers read, in a fixed order.
     fn leaves(&self, found: &mut Vec<usize>) {
         match self {
-            Read::Input => {}
+            Read::Input | Read::Entered(_) => {}
             Read::Layer(layer) => found.push(*layer),
             Read::Arrived { input, linked, .. } => {
                 input.leaves(found);
@@ -40,7 +42,7 @@ impl Read {
     /// How often the network's input is read.
     fn count_inputs(&self) -> usize {
         match self {
-            Read::Input => 1,
+            Read::Input | Read::Entered(_) => 1,
             Read::Layer(_) => 0,
             Read::Arrived { input, linked, .. } => input.count_inputs() + linked.count_inputs(),
         }
@@ -148,6 +150,7 @@ impl Wiring {
     pub(super) fn shape_of(&self, read: &Read) -> Result<Shape> {
         match read {
             Read::Input => Ok(self.input_shape.clone()),
+            Read::Entered(entry) => Ok(entry.shape().clone()),
             Read::Layer(layer) => Ok(self.shapes[*layer].clone()),
             Read::Arrived { link, input, linked } => {
                 link.combined_shape(&self.shape_of(input)?, &self.shape_of(linked)?)
@@ -194,8 +197,8 @@ struct Paths<'a> {
     network: &'a Network,
     /// The last layer of each cell, where it has one.
     last: Vec<Option<usize>>,
-    /// Of each cell, the nearest one, itself or before it, that holds layers or to which links lead; none where
-    /// the network's input arrives as it is.
+    /// Of each cell, the nearest one, itself or before it, that holds layers, that an input enters, or to which links
+    /// lead; none where the network's input arrives as it is.
     sources: Vec<Option<usize>>,
     /// How many meetings there are so far.
     meetings: Cell<usize>,
@@ -211,7 +214,7 @@ impl<'a> Paths<'a> {
         }
         for (number, cell) in network.cells.iter().enumerate() {
             count += cell.len();
-            if !cell.is_empty() || targets[number] {
+            if !cell.is_empty() || targets[number] || network.enters(number) {
                 source = Some(number);
             }
             last.push((!cell.is_empty()).then(|| count - 1));
@@ -222,9 +225,11 @@ impl<'a> Paths<'a> {
 
     /// What arrives at a cell; `passed` are the cells without layers that it was asked through.
     fn input(&self, cell: usize, passed: &[usize]) -> Result<Read> {
-        let mut read = match cell.checked_sub(1) {
-            Some(before) => self.output(before, passed)?,
-            None => Read::Input,
+        let entry = self.network.entry(cell, &self.network.named_input_shapes(None))?;
+        let mut read = match (entry, cell.checked_sub(1)) {
+            (Some(entry), _) => Read::Entered(entry.into()),
+            (None, Some(before)) => self.output(before, passed)?,
+            (None, None) => Read::Input,
         };
         let mut deep = passed.len();
         for (source, link) in self.network.links_to(cell)? {

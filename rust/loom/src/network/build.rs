@@ -1,5 +1,6 @@
 //! Shape inference and initial weights.
 
+use super::entry::with_steps;
 use super::feedback::FeedbackMaps;
 use super::lower::no_context;
 use super::shapes::{LayerShapes, NetworkShapes};
@@ -186,8 +187,7 @@ impl Network {
             None => None,
         };
         self.cell_shapes = cell_shapes;
-        let elements = self.named_output_shapes().iter().map(|shape| shape.len()).sum::<usize>();
-        self.packed_output = (!self.outputs.is_empty()).then(|| Shape::from(elements));
+        self.packed_output = self.packed_output_shape();
         self.built = true;
         self.invalidate();
         self.carry_brought(brought)?;
@@ -252,11 +252,8 @@ impl Network {
     /// # Errors
     /// [`Error::Shape`] naming a layer whose parameters depend on the length.
     pub(crate) fn infer_shapes_for(&self, steps: usize) -> Result<Vec<Shape>> {
-        let mut shape = self.input_shape.to_vec();
-        if let Some(first) = shape.first_mut() {
-            *first = steps;
-        }
-        let found = self.infer_shapes(Shape::new(shape))?;
+        let named = self.named_input_shapes(Some(steps));
+        let found = self.infer_shapes_of(with_steps(&self.input_shape, steps), &named)?;
         for (placed, shapes) in self.layers().zip(found.layers) {
             if !placed.layer.is_stepwise() {
                 let error = Error::State("it needs whole sequences, so it cannot run in a session".into());
@@ -284,10 +281,15 @@ impl Network {
     }
 
     /// Extents all over the network for an input of this shape.
+    pub(crate) fn infer_shapes(&self, input: Shape) -> Result<NetworkShapes> {
+        self.infer_shapes_of(input, &self.named_input_shapes(None))
+    }
+
+    /// Extents all over the network for an input of this shape, or for named inputs of these.
     ///
     /// What a link that points back brings is known only once its source is: until then its target is
     /// looked at as if nothing came, again and again until nothing new becomes known.
-    pub(crate) fn infer_shapes(&self, input: Shape) -> Result<NetworkShapes> {
+    pub(super) fn infer_shapes_of(&self, input: Shape, named: &[Shape]) -> Result<NetworkShapes> {
         let mut known: Vec<Option<Shape>> = vec![None; self.cells.len()];
         let mut points_back = false;
         for cell in 0..self.cells.len() {
@@ -297,13 +299,13 @@ impl Network {
         let passes = if points_back { self.cells.len() + 1 } else { 0 };
         for _ in 0..passes {
             let before = known.clone();
-            self.infer_pass(&input, &mut known, false)?;
+            self.infer_pass((&input, named), &mut known, false)?;
             if before == known {
                 break;
             }
         }
         let settled = known.clone();
-        let layers = self.infer_pass(&input, &mut known, true)?;
+        let layers = self.infer_pass((&input, named), &mut known, true)?;
         if points_back && settled != known {
             return Err(Error::Shape(
                 "the shapes around a link that points back do not settle: each pass through the loop makes \
@@ -324,7 +326,7 @@ impl Network {
     /// Unless `strict`, what does not fit is left unknown.
     fn infer_pass(
         &self,
-        input: &Shape,
+        (input, named): (&Shape, &[Shape]),
         known: &mut [Option<Shape>],
         strict: bool,
     ) -> Result<Vec<LayerShapes>> {
@@ -335,8 +337,8 @@ impl Network {
             other => Ok(other.ok()),
         };
         for (number, cell) in self.cells.iter().enumerate() {
-            if let Some(entered) = self.entered_shape(number)? {
-                shape = Some(entered);
+            if let Some(entry) = self.entry(number, named)? {
+                shape = Some(entry.shape().clone());
             }
             let mut context = None;
             for (source, link) in self.links_to(number)? {

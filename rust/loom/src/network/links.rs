@@ -1,6 +1,7 @@
 //! The links of a network, and what follows from where they lead.
 
 use super::Network;
+use super::entry::with_steps;
 use super::link::{Combine, Link};
 use crate::ops::{Concat, LossFunction};
 use crate::tensor::Shape;
@@ -144,13 +145,13 @@ impl Network {
     /// Every link that changes its target's input, with the shapes of that input and of what the link brings,
     /// for sequences of so many steps, for which `cells` is what cells hand on.
     fn arrivals(&self, steps: usize, cells: &[Shape]) -> Result<Vec<(&Link, [Shape; 2])>> {
-        let mut shape = self.input_shape.to_vec();
-        if let Some(first) = shape.first_mut() {
-            *first = steps;
-        }
-        let mut shape = Shape::new(shape);
+        let mut shape = with_steps(&self.input_shape, steps);
+        let named = self.named_input_shapes(Some(steps));
         let mut found = Vec::new();
         for (cell, handed_on) in cells.iter().enumerate() {
+            if let Some(entry) = self.entry(cell, &named)? {
+                shape = entry.shape().clone();
+            }
             for (source, link) in self.links_to(cell)? {
                 if link.combine != Combine::Context {
                     let joined = link.combined_shape(&shape, &cells[source])?;

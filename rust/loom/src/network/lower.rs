@@ -1,6 +1,7 @@
 //! Lowers the whole grid: forward in order, backward in reverse order.
 
 use super::Network;
+use super::entry::{Entry, with_steps};
 use super::link::{Combine, Link};
 use super::mode::{Ending, Mode};
 use super::placed::{PlacedLayer, at_layer};
@@ -33,8 +34,8 @@ struct Arrival {
 #[derive(Debug)]
 struct LoweredCell {
     arrivals: Vec<Arrival>,
-    /// Whether flow starts anew here.
-    enters: bool,
+    /// What enters here; flow then starts anew.
+    entry: Option<Entry>,
     /// The cell that its layers' second input comes from.
     context: Option<usize>,
     /// Its layers, by their numbers in the network.
@@ -138,12 +139,14 @@ impl Lowered {
             Self { input, output: input, outputs: Vec::new(), layers: Vec::new(), cells: Vec::new() };
         let mut outputs: Vec<Value> = Vec::with_capacity(network.cells.len());
         let by_itself = network.first_by_itself(mode);
+        let steps = mode.session.map(|session| session.steps);
+        let named = network.named_input_shapes(steps);
         for (number, cell) in network.cells.iter().enumerate() {
             let mut arrivals = Vec::new();
             let mut context = None;
-            let enters = network.enters(number);
-            if let Some(entered) = network.lower_entry(b, input, number)? {
-                value = entered;
+            let entry = network.entry(number, &named)?;
+            if let Some(entry) = &entry {
+                value = entry.lower(b, input);
             }
             for (source, link) in network.links_into(number)? {
                 if link.combine == Combine::Context {
@@ -184,14 +187,9 @@ impl Lowered {
             }
             b.set_layer(None);
             outputs.push(value);
-            lowered.cells.push(LoweredCell {
-                arrivals,
-                enters,
-                context,
-                layers: first..lowered.layers.len(),
-            });
+            lowered.cells.push(LoweredCell { arrivals, entry, context, layers: first..lowered.layers.len() });
         }
-        if by_itself == Some(lowered.layers.len()) {
+        if by_itself == Some(lowered.layers.len()) && network.outputs.is_empty() {
             value = last_step(b, value);
         }
         if let (Ending::Choice | Ending::Chain, Some((number, capacity))) = (ending, chosen) {
@@ -200,8 +198,14 @@ impl Lowered {
             let chosen = b.carried("chosen", Shape::from(capacity + 1), number);
             b.effect(Choose { time, classes, capacity }, &[value], &[chosen]);
         }
-        for output in &network.outputs {
-            lowered.outputs.push(outputs[network.cell_index(output.cell)?]);
+        let last = mode.session.is_some_and(|session| session.ending == Ending::Last);
+        let flows = if last { network.stepping_outputs()? } else { Vec::new() };
+        for (number, output) in network.outputs.iter().enumerate() {
+            let mut made = outputs[network.cell_index(output.cell)?];
+            if flows.get(number).is_some_and(|output| output.sequence) {
+                made = last_step(b, made);
+            }
+            lowered.outputs.push(made);
         }
         if !lowered.outputs.is_empty() {
             let mut places = Vec::with_capacity(lowered.outputs.len());
@@ -268,7 +272,7 @@ impl Lowered {
                 }
                 let layer = &self.layers[index];
                 // Nothing that learns is behind the first layer that an input comes to.
-                let first = cell.enters && cell.arrivals.is_empty() && index == cell.layers.start;
+                let first = cell.entry.is_some() && cell.arrivals.is_empty() && index == cell.layers.start;
                 let want =
                     Want { inputs: wants_input || (index > lowest && !first), parameters: trained[index] };
                 let mut made = placed[index]
@@ -294,9 +298,9 @@ impl Lowered {
                 contributions[*source].extend(to_linked);
             }
             let Some(gradient) = flowing else { continue };
-            if cell.enters {
+            if let Some(entry) = &cell.entry {
                 if wants_input {
-                    entered.extend(network.lower_entry_backward(b, gradient, number)?);
+                    entered.extend(entry.lower_backward(b, gradient));
                 }
                 continue;
             }
@@ -324,12 +328,14 @@ impl Lowered {
 /// The network's input in a program of this mode: sessions bring another number of steps.
 fn shape_of_input(network: &Network, mode: Mode) -> Result<Shape> {
     let Some(session) = mode.session else { return Ok(network.row_shape()) };
-    let mut shape = network.input_shape.to_vec();
-    match shape.first_mut() {
-        Some(steps) => *steps = session.steps,
-        None => return Err(Error::Shape("a session needs an input with a time axis".into())),
+    if !network.inputs.is_empty() {
+        let named = network.named_input_shapes(Some(session.steps));
+        return Ok(Shape::from(named.iter().map(|shape| shape.len()).sum::<usize>()));
     }
-    Ok(Shape::new(shape))
+    match network.input_shape.rank() == 0 {
+        true => Err(Error::Shape("a session needs an input with a time axis".into())),
+        false => Ok(with_steps(&network.input_shape, session.steps)),
+    }
 }
 
 impl Network {

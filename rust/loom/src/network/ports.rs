@@ -12,7 +12,7 @@ use crate::{Error, Result, extents};
 use std::ops::Range;
 
 /// The most operands of one [`Concat`].
-const MOST_PARTS: usize = 8;
+pub(super) const MOST_PARTS: usize = 8;
 
 /// Whole numbers in rows of the input.
 pub(crate) struct IndexRange<'a> {
@@ -84,14 +84,14 @@ impl Network {
         Ok(())
     }
 
-    /// Refuses a network with several inputs or outputs, for `what` has no meaning for it.
-    pub(crate) fn check_single(&self, what: &str) -> Result<()> {
+    /// Refuses a network with several inputs or outputs, for `what` has no meaning for it; `instead` says what has.
+    pub(crate) fn check_single(&self, what: &str, instead: &str) -> Result<()> {
         if self.inputs.is_empty() && self.outputs.is_empty() {
             return Ok(());
         }
         let which = if self.inputs.is_empty() { "outputs" } else { "inputs" };
         Err(Error::Value(format!(
-            "{what} takes a network with one input and one output; this one has named {which}"
+            "{what} takes a network with one input and one output; this one has named {which}{instead}"
         )))
     }
 
@@ -99,6 +99,12 @@ impl Network {
     pub fn named_output_shapes(&self) -> Vec<Shape> {
         let cell = |output: &NamedOutput| self.cell_index(output.cell).ok();
         self.outputs.iter().filter_map(|output| self.cell_shapes.get(cell(output)?).cloned()).collect()
+    }
+
+    /// Extents of a row of all named outputs; none where there is one without a name.
+    pub(super) fn packed_output_shape(&self) -> Option<Shape> {
+        let elements = self.named_output_shapes().iter().map(|shape| shape.len()).sum::<usize>();
+        (!self.outputs.is_empty()).then(|| Shape::from(elements))
     }
 
     /// What each named input's elements must be below, where they are whole numbers.
@@ -155,7 +161,7 @@ impl Network {
     }
 
     /// The inputs that enter a cell.
-    fn entering(&self, cell: usize) -> Vec<usize> {
+    pub(super) fn entering(&self, cell: usize) -> Vec<usize> {
         (0..self.inputs.len()).filter(|number| self.entry_cell(*number) == Some(cell)).collect()
     }
 
@@ -167,73 +173,6 @@ impl Network {
     /// Whether what the cell before hands on does not flow to a cell.
     fn begins(&self, cell: usize) -> bool {
         self.enters(cell) || self.is_replaced(cell)
-    }
-
-    /// The shape of what enters a cell; `None` where nothing does.
-    pub(crate) fn entered_shape(&self, cell: usize) -> Result<Option<Shape>> {
-        let entering = self.entering(cell);
-        let shapes: Vec<&Shape> = entering.iter().map(|number| &self.inputs[*number].shape).collect();
-        match shapes[..] {
-            [] => Ok(None),
-            [one] => Ok(Some(one.clone())),
-            _ => self.joined(&entering).map(|(_, shape)| Some(shape)),
-        }
-    }
-
-    /// How the inputs that enter one cell are put together.
-    fn joined(&self, entering: &[usize]) -> Result<(Concat, Shape)> {
-        let shapes: Vec<&Shape> = entering.iter().map(|number| &self.inputs[*number].shape).collect();
-        let names: Vec<&str> = entering.iter().map(|number| &*self.inputs[*number].name).collect();
-        if shapes.len() > MOST_PARTS {
-            return Err(Error::Value(format!(
-                "{} inputs enter one cell, which takes {MOST_PARTS}; give some of them cells of their own, and link \
-                 these",
-                shapes.len()
-            )));
-        }
-        Concat::along(&shapes, None)
-            .map_err(|why| Error::Shape(format!("inputs {} enter one cell: {why}", names.join(", "))))
-    }
-
-    /// Lowers what enters a cell.
-    pub(crate) fn lower_entry(&self, b: &mut Builder, row: Value, cell: usize) -> Result<Option<Value>> {
-        let entering = self.entering(cell);
-        let places = self.input_places();
-        let total = self.input_shape.len();
-        let parts: Vec<Value> = entering
-            .iter()
-            .map(|number| slice(b, row, total, &places[*number], self.inputs[*number].shape.clone()))
-            .collect();
-        match parts[..] {
-            [] => Ok(None),
-            [one] => Ok(Some(one)),
-            _ => {
-                let (op, shape) = self.joined(&entering)?;
-                Ok(Some(b.apply(op, &parts, "joined", shape)))
-            }
-        }
-    }
-
-    /// Lowers the gradients of the inputs that enter a cell, from that of what enters there: each with its
-    /// place in the row.
-    pub(crate) fn lower_entry_backward(
-        &self,
-        b: &mut Builder,
-        gradient: Value,
-        cell: usize,
-    ) -> Result<Vec<(Range<usize>, Value)>> {
-        let entering = self.entering(cell);
-        let places = self.input_places();
-        let place = |number: usize| places[number].clone();
-        if let [one] = entering[..] {
-            return Ok(vec![(place(one), gradient)]);
-        }
-        let (op, _) = self.joined(&entering)?;
-        let parts = entering.iter().enumerate().map(|(part, number)| {
-            let shape = self.inputs[*number].shape.clone();
-            (place(*number), b.apply(Slice::of(&op, part), &[gradient], "part", shape))
-        });
-        Ok(parts.collect())
     }
 
     /// Where each named output lies in a row of the network's, once built.
@@ -358,7 +297,7 @@ pub(crate) fn slice(b: &mut Builder, row: Value, total: usize, place: &Range<usi
     b.apply(op, &[row], "part", shape)
 }
 
-fn places(lengths: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
+pub(super) fn places(lengths: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
     let mut start = 0;
     lengths
         .map(|length| {

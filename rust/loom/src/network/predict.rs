@@ -214,10 +214,13 @@ impl Network {
     }
 
     /// The same of steps that go into a session, of which there may be any number.
-    pub(super) fn check_step_indices(&self, input: &TensorView<'_>) -> Result<()> {
+    pub(super) fn check_step_indices(
+        &self,
+        input: &TensorView<'_>,
+        ranges: Vec<IndexRange<'_>>,
+    ) -> Result<()> {
         let width = (input.elements().len() / input.rows().max(1)).max(1);
-        let whole = self.index_limit().map(|limit| IndexRange { name: None, range: 0..width, limit });
-        check_indices(input, width, whole.into_iter().collect())
+        check_indices(input, width, ranges)
     }
 }
 

@@ -2,10 +2,11 @@
 
 mod kept;
 pub(super) mod outputs;
+pub(super) mod steps;
 
 use self::outputs::Outputs;
+use self::steps::{StepWidths, SteppingOutput};
 use super::programs::ProgramKey;
-use super::rows::check_rows;
 use super::{Ending, Mode, Network, SessionExtent};
 use crate::ops::StepValues;
 use crate::precision::in_precision;
@@ -38,8 +39,10 @@ pub struct Session {
     carried: Carried,
     epoch: u64,
     device: crate::Device,
-    /// Whether there is an output for every step.
-    sequences: bool,
+    /// What a step of each input holds.
+    widths: StepWidths,
+    /// What there is of outputs.
+    outputs: Vec<SteppingOutput>,
     /// Whether each step has a part of its own in what is carried.
     by_place: bool,
     /// What was chosen last and for which place, as long as nothing else has been brought.
@@ -69,22 +72,19 @@ impl Network {
     /// A session over `rows` sequences of at most `capacity` steps.
     ///
     /// The network's input must have a time axis first, (time, ...): how many steps a call brings is
-    /// then up to the caller.
+    /// then up to the caller. Of several inputs each has one; a call brings as many steps of all of them.
     ///
     /// # Errors
     /// [`Error::Value`] for no rows or no capacity; [`Error::Shape`] where the layers do not work on
     /// sequences of any length; [`Error::State`] naming a layer or a link that needs whole ones.
     pub fn session(&mut self, rows: usize, capacity: usize) -> Result<Session> {
         self.build()?;
-        self.check_single("a session")?;
         if rows == 0 || capacity == 0 {
             return Err(Error::Value("a session needs at least one row and one step".into()));
         }
-        let [one, two] = [self.infer_shapes_for(1)?, self.infer_shapes_for(2)?];
-        self.check_links_are_stepwise(&one, &two)?;
         // Without a time axis there is one output, that of the last step.
-        let steps = |cells: &[Shape]| cells.last().and_then(|output| output.first().copied());
-        let sequences = steps(&one) == Some(1) && steps(&two) == Some(2);
+        let outputs = self.stepping_outputs()?;
+        let widths = StepWidths::of(self);
         let extent = SessionExtent { steps: 1, capacity, ending: Ending::All };
         let mode = Mode { session: Some(extent), ..Mode::default() };
         let places = self.carried_places(mode);
@@ -100,7 +100,8 @@ impl Network {
             carried,
             epoch,
             device,
-            sequences,
+            widths,
+            outputs,
             by_place,
             newest: None,
             runs,
@@ -117,6 +118,17 @@ impl Session {
     /// The most steps there may be in all.
     pub fn capacity(&self) -> usize {
         self.capacity
+    }
+
+    /// Whether there is an output for every step.
+    fn sequences(&self) -> bool {
+        self.outputs.iter().any(|output| output.sequence)
+    }
+
+    /// Extents of what so many steps make of each output; of one that all steps share, without the steps. Several
+    /// named ones lie in this order in a row.
+    pub fn output_shapes(&self, steps: usize) -> Vec<Shape> {
+        self.outputs.iter().map(|output| output.extents(steps)).collect()
     }
 
     /// Sequences side by side.
@@ -161,7 +173,8 @@ impl Session {
         Ok(())
     }
 
-    /// The output for the next steps: (rows, steps, ...) to (rows, steps, ...).
+    /// The output for the next steps: (rows, steps, ...) to (rows, steps, ...). Several named inputs come, and
+    /// several named outputs leave, as one row for each sequence: all steps of the first, then those of the next.
     ///
     /// # Errors
     /// [`Error::Shape`] for input that does not fit, [`Error::State`] past the session's capacity or
@@ -196,8 +209,15 @@ impl Session {
         if count == 0 {
             return Err(Error::Value("a session goes on by one step at least".into()));
         }
+        if !network.outputs.is_empty() {
+            return Err(Error::State(
+                "a session goes on by itself where there is one output, of which the next step is chosen; this network \
+                 has named outputs: call the session, choose, and bring what was chosen"
+                    .into(),
+            ));
+        }
         let flat = network.chooses(Mode { session: Some(self.extent(Part::ONE)), ..Mode::default() });
-        match (network.index_limit().filter(|_| flat && self.sequences), &network.output_shape()[..]) {
+        match (network.index_limit().filter(|_| flat && self.sequences()), &network.output_shape()[..]) {
             (Some(limit), [_, classes]) if *classes <= limit => {}
             _ => {
                 return Err(Error::State(
@@ -218,12 +238,7 @@ impl Session {
                     .into(),
             ));
         }
-        let steps = input.shape().get(1).copied().unwrap_or(0);
-        let mut expected = network.input_shape.to_vec();
-        if let Some(first) = expected.first_mut() {
-            *first = steps;
-        }
-        check_rows(input, &Shape::new(expected), "input")?;
+        let steps = self.widths.check(network, input)?;
         if input.rows() != self.rows || steps == 0 {
             return Err(Error::Shape(format!(
                 "the session holds {} rows and takes at least one step, got {} rows and {steps} steps",
@@ -238,8 +253,6 @@ impl Session {
                 self.position, self.capacity
             )));
         }
-        crate::tensor::check_finite(input, "input")?;
-        network.check_step_indices(input)?;
         Ok(steps)
     }
 
@@ -248,8 +261,8 @@ impl Session {
         if network.device.accelerator().is_none() {
             return MOST_STEPS;
         }
-        let outputs = network.output_shape().iter().skip(1).product::<usize>();
-        let fitting = match last || !self.sequences {
+        let outputs = self.outputs.iter().map(|output| output.len(1)).sum::<usize>();
+        let fitting = match last || !self.sequences() {
             true => MOST_STEPS_ON_GPUS,
             false => MOST_OUTPUTS / (outputs * self.rows).max(1),
         };
@@ -264,12 +277,10 @@ impl Session {
     ) -> Result<Tensor> {
         let steps = self.check(network, &input)?;
         network.passes.note();
-        // One output a row, of the last step or of all of them together, or one of each step.
-        let single = last || !self.sequences;
         let all = self.elements(&input)?;
-        let most = self.most_steps(network, single);
-        let (rows, sequences) = (self.rows, self.sequences);
-        let mut outputs = Outputs::<T>::new(rows, steps, single);
+        let most = self.most_steps(network, last);
+        let (sequences, known) = (self.sequences(), self.outputs.clone());
+        let mut outputs = Outputs::<T>::new(self.rows, steps, (&known, !network.outputs.is_empty()), last);
         while outputs.done() < steps {
             let done = outputs.done();
             let count = part_of(steps - done, most);
@@ -400,7 +411,7 @@ impl Session {
         (steps, done): (usize, usize),
         part: Part,
     ) -> Result<&mut Run> {
-        let width = all.len() / self.rows / steps;
+        let (width, widths) = (all.len() / self.rows / steps, self.widths.clone());
         let values =
             StepValues { seed: network.seed, position: self.position as u64, ..StepValues::default() };
         self.run(network, part)?;
@@ -408,8 +419,9 @@ impl Session {
             return Err(Error::Internal("a session lost its run".into()));
         };
         if let Some(port) = run.program().ports().input {
-            for (row, to) in run.write::<T>(port).chunks_exact_mut(part.steps * width).enumerate() {
-                to.copy_from_slice(&all[(row * steps + done) * width..][..part.steps * width]);
+            let rows = all.chunks_exact(steps * width);
+            for (row, to) in rows.zip(run.write::<T>(port).chunks_exact_mut(part.steps * width)) {
+                widths.copy(row, (steps, done), to, part.steps);
             }
         }
         let access = Access::Session(&network.registry, &mut self.carried);

@@ -1,8 +1,8 @@
 //! Sessions whose sequences come and go, each at a place of its own.
 
 use super::programs::ProgramKey;
-use super::rows::check_rows;
 use super::session::outputs::Outputs;
+use super::session::steps::{StepWidths, SteppingOutput};
 use super::{Ending, Mode, Network, SessionExtent};
 use crate::ops::{RowPlace, StepValues};
 use crate::precision::in_precision;
@@ -26,8 +26,10 @@ pub struct Slots {
     positions: Vec<usize>,
     carried: Carried,
     epoch: u64,
-    /// Whether there is an output for every step.
-    sequences: bool,
+    /// What a step of each input holds.
+    widths: StepWidths,
+    /// What there is of outputs.
+    outputs: Vec<SteppingOutput>,
     /// A run for each number of rows and steps that has been needed.
     runs: Vec<(Part, Run)>,
 }
@@ -48,7 +50,6 @@ impl Network {
     /// step alone.
     pub fn slots(&mut self, count: usize, capacity: usize) -> Result<Slots> {
         self.build()?;
-        self.check_single("a session")?;
         if count == 0 || capacity == 0 {
             return Err(Error::Value("a session needs at least one sequence and one step".into()));
         }
@@ -59,10 +60,7 @@ impl Network {
                     .into(),
             ));
         }
-        let [one, two] = [self.infer_shapes_for(1)?, self.infer_shapes_for(2)?];
-        self.check_links_are_stepwise(&one, &two)?;
-        let steps = |cells: &[Shape]| cells.last().and_then(|output| output.first().copied());
-        let sequences = steps(&one) == Some(1) && steps(&two) == Some(2);
+        let (outputs, widths) = (self.stepping_outputs()?, StepWidths::of(self));
         let extent = SessionExtent { steps: 1, capacity, ending: Ending::All };
         let places = self.carried_places(Mode { session: Some(extent), ..Mode::default() });
         if !places.iter().all(|place| place.spec.by_place) {
@@ -75,11 +73,16 @@ impl Network {
         let mut carried = Carried::new(places, count, self.precision, None)?;
         carried.by_sequence = true;
         let epoch = self.registry.epoch();
-        Ok(Slots { capacity, positions: vec![0; count], carried, epoch, sequences, runs: Vec::new() })
+        Ok(Slots { capacity, positions: vec![0; count], carried, epoch, widths, outputs, runs: Vec::new() })
     }
 }
 
 impl Slots {
+    /// Extents of what so many steps make of each output, as [`Session::output_shapes`](super::Session::output_shapes).
+    pub fn output_shapes(&self, steps: usize) -> Vec<Shape> {
+        self.outputs.iter().map(|output| output.extents(steps)).collect()
+    }
+
     /// How many steps of each sequence have been seen.
     pub fn positions(&self) -> &[usize] {
         &self.positions
@@ -167,12 +170,7 @@ impl Slots {
                     .into(),
             ));
         }
-        let steps = input.shape().get(1).copied().unwrap_or(0);
-        let mut expected = network.input_shape.to_vec();
-        if let Some(first) = expected.first_mut() {
-            *first = steps;
-        }
-        check_rows(input, &Shape::new(expected), "input")?;
+        let steps = self.widths.check(network, input)?;
         if input.rows() != sequences.len() || steps == 0 || sequences.is_empty() {
             return Err(Error::Shape(format!(
                 "a call brings a row for each of its {} sequences and at least one step, got {} rows and {steps} steps",
@@ -193,8 +191,6 @@ impl Slots {
                 )));
             }
         }
-        crate::tensor::check_finite(input, "input")?;
-        network.check_step_indices(input)?;
         Ok(steps)
     }
 
@@ -208,16 +204,16 @@ impl Slots {
         let steps = self.check(network, &input, sequences)?;
         network.passes.note();
         let rows = sequences.len();
-        // One output a row, of the last step or of all of them together, or one of each step.
-        let single = last || !self.sequences;
+        let (known, widths) = (self.outputs.clone(), self.widths.clone());
+        let flows = known.iter().any(|output| output.sequence);
         let mut all: Vec<T> = extents::zeros(input.elements().len())?;
         input.copy_to(&mut all);
         let width = all.len() / rows / steps;
-        let mut outputs = Outputs::<T>::new(rows, steps, single);
+        let mut outputs = Outputs::<T>::new(rows, steps, (&known, !network.outputs.is_empty()), last);
         while outputs.done() < steps {
             let done = outputs.done();
             let count = (1 << (steps - done).ilog2()).min(MOST_STEPS);
-            let ending = if last && self.sequences && count > 1 { Ending::Last } else { Ending::All };
+            let ending = if last && flows && count > 1 { Ending::Last } else { Ending::All };
             let places = sequences
                 .iter()
                 .map(|sequence| RowPlace { sequence: *sequence, position: self.positions[*sequence] })
@@ -229,8 +225,9 @@ impl Slots {
             let (_, run) = &mut self.runs[number];
             run.rows = rows;
             if let Some(port) = run.program().ports().input {
-                for (row, to) in run.write::<T>(port).chunks_exact_mut(count * width).enumerate() {
-                    to.copy_from_slice(&all[(row * steps + done) * width..][..count * width]);
+                let brought = all.chunks_exact(steps * width);
+                for (row, to) in brought.zip(run.write::<T>(port).chunks_exact_mut(count * width)) {
+                    widths.copy(row, (steps, done), to, count);
                 }
             }
             let access = Access::Session(&network.registry, &mut self.carried);

@@ -4,6 +4,7 @@
 //! a number, wherever a loss takes classes.
 
 use super::loss::{LossOptions, loss_op};
+use super::loss_gradient::loss_and_gradient;
 use super::weighing::Weighing;
 use super::{OutputLoss, Targets, TrainingConfig};
 use crate::error::in_context;
@@ -12,13 +13,13 @@ use crate::ops::loss::validate_targets;
 use crate::ops::{Labels, Loss, LossFunction, Scale};
 use crate::program::{Builder, Kind, Phase, Value};
 use crate::simd::Real;
-use crate::tensor::{Elements, Shape};
-use crate::{Error, Result};
+use crate::tensor::{Elements, Shape, Tensor, TensorView};
+use crate::{Error, Result, extents};
 use std::ops::Range;
 
 /// How the targets of all outputs lie in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TargetRow {
+pub(crate) struct TargetRow {
     /// Numbers of a row.
     pub(super) total: usize,
     /// Whether losses that take classes are told their indices.
@@ -50,7 +51,11 @@ impl TargetRow {
         }
     }
 
-    pub(super) fn with(network: &Network, config: &TrainingConfig, labelled: bool) -> Result<Self> {
+    /// Those of class indices, or of a number for each class.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for settings that several outputs cannot have.
+    pub(crate) fn with(network: &Network, config: &TrainingConfig, labelled: bool) -> Result<Self> {
         let all = losses(network, config, Weighing::None, (labelled, false))?;
         Ok(Self { total: all.iter().map(|output| output.target.len()).sum(), labelled })
     }
@@ -121,13 +126,6 @@ fn losses(
             config.outputs.len()
         )));
     }
-    if config.tween.is_some() {
-        return Err(Error::Value(
-            "learning by targets takes a network with one output: what a target means for several is not defined; \
-             train it by backpropagation"
-                .into(),
-        ));
-    }
     if config.class_weight.is_some() {
         return Err(Error::Value(
             "class_weight is of one output's classes, and the network has named outputs; give it by output"
@@ -162,6 +160,58 @@ fn losses(
 pub(super) fn whole(network: &Network, weighing: Weighing, gradient: bool) -> Result<Loss> {
     let shape = network.output_shape();
     loss_op(LossFunction::MeanSquaredError, shape, false, weighing, &LossOptions::default(), gradient)
+}
+
+/// The loss of what all outputs have made at once, and its gradient by each of them, like the output.
+///
+/// # Errors
+/// [`Error::Shape`] and [`Error::Value`] for targets that do not fit the outputs.
+pub(crate) fn losses_and_gradients(
+    network: &Network,
+    config: &TrainingConfig,
+    outputs: &[Tensor],
+    targets: &Targets<'_>,
+) -> Result<(f64, Vec<Tensor>)> {
+    let (Targets::Real(view), Some(row)) = (targets, TargetRow::of(network, config, targets)?) else {
+        return Err(Error::Shape("targets of several outputs come as rows of numbers".into()));
+    };
+    check(network, config, row, targets)?;
+    let mut elements: Vec<f64> = extents::zeros(view.elements().len())?;
+    view.copy_to(&mut elements);
+    let all = losses(network, config, Weighing::None, (row.labelled, true))?;
+    let (mut sum, mut gradients) = (0.0, Vec::with_capacity(outputs.len()));
+    for ((of, given), output) in all.iter().zip(&config.outputs).zip(outputs) {
+        let part: Vec<f64> =
+            elements.chunks_exact(row.total).flat_map(|row| row[of.target.clone()].to_vec()).collect();
+        let labels: Vec<i32> =
+            if of.op.class_targets { part.iter().map(|label| *label as i32).collect() } else { Vec::new() };
+        let target = match of.op.class_targets {
+            true if of.shape.rank() == 1 => Targets::classes(&labels),
+            true => Targets::Classes { shape: vec![view.rows(), of.target.len()], labels: &labels },
+            false => {
+                Targets::Real(TensorView::new([&[view.rows()], &of.shape[..]].concat(), Elements::of(&part))?)
+            }
+        };
+        let smoothing = if given.loss.takes_classes() { config.label_smoothing } else { 0.0 };
+        let options = LossOptions { label_smoothing: smoothing, class_weight: given.class_weight.clone() };
+        let (loss, mut gradient) = loss_and_gradient(given.loss, output.view(), &target, None, &options)?;
+        // By itself a loss is divided by the weights of its labels; here by how many there are.
+        let counted = match given.class_weight.as_ref().filter(|_| of.op.class_targets) {
+            Some(weights) => {
+                let of_labels = labels.iter().filter_map(|label| weights.get(*label as usize));
+                of_labels.sum::<f64>() / labels.len().max(1) as f64
+            }
+            None => 1.0,
+        };
+        let factor = given.weight * counted;
+        sum += factor * loss;
+        match &mut gradient {
+            Tensor::Float32(_, elements) => elements.iter_mut().for_each(|x| *x *= factor as f32),
+            Tensor::Float64(_, elements) => elements.iter_mut().for_each(|x| *x *= factor),
+        }
+        gradients.push(gradient);
+    }
+    Ok((sum, gradients))
 }
 
 /// Checks that every output's part of the targets is what its loss takes.

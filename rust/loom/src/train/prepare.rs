@@ -4,7 +4,7 @@ use super::loss::{LossOptions, loss_op};
 use super::metrics::ClassAxis;
 use super::outputs::TargetRow;
 use super::plan::top_layer;
-use super::tween::feedback;
+use super::tween::{TargetMode, feedback};
 use super::weighing::Weighing;
 use super::{Examples, OnNonFinite, OwnLossConfig, Targets, TrainingConfig, outputs, watch};
 use crate::layers::class_extents;
@@ -19,8 +19,14 @@ use crate::{Error, Result};
 pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resume: bool) -> Result<()> {
     // What a device alone has is of the training before.
     network.synchronize()?;
-    if config.tween.is_some() {
-        network.check_single("learning by targets")?;
+    if let Some(tween) = &config.tween {
+        if tween.mode != TargetMode::ChainRule {
+            let what = format!(
+                "{} passes targets back from one output through one layer after another, and",
+                tween.mode.name()
+            );
+            network.check_single(&what, "; use chain_rule, whose targets follow gradients")?;
+        }
         network.check_fixed("learning by targets")?;
         network.check_no_adapters("learning by targets")?;
     }

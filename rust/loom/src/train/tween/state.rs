@@ -90,6 +90,7 @@ impl TweenState {
         }
         config.validate()?;
         network.build()?;
+        network.check_single("a TweenState", "; tween() trains it, with targets by the chain rule")?;
         network.thaw_trained()?;
         let plan = Plan {
             capacity: 1,

@@ -139,8 +139,12 @@ fn lower_targets(
                 made.push((layer, gradient));
             }
         };
-        let wanted =
-            Backward { skips_last: loss.absorbed, observe: Some(&mut observe), ..Backward::default() };
+        let wanted = Backward {
+            skips_last: loss.absorbed,
+            of_outputs: b.ports.output_gradients.clone(),
+            observe: Some(&mut observe),
+            ..Backward::default()
+        };
         b.cells = Some(Vec::new());
         lowered.backward(network, b, loss.gradient, wanted)?;
         watching.cells(b, network, term);
