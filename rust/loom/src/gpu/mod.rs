@@ -7,6 +7,8 @@
 //! faults      faults that tests have a device meet
 //! system      the GPUs of this machine, and those that are open
 //! download    reading back
+//! fetching    reading back, while the device goes on
+//! sending     writing what a device takes later, by several threads
 //! engine      a GPU as what runs programs
 //! pipeline    the pipelines made of WGSL text
 //! dispatch    kernels with their operands bound, and their order
@@ -34,6 +36,7 @@ mod frame;
 mod memory;
 mod mirror;
 mod pipeline;
+mod sending;
 mod statistics;
 mod steps;
 mod system;

@@ -5,6 +5,7 @@ use super::coding::Coding;
 use super::exchange::{Exchange, agree};
 use super::split::owners;
 use super::summing::{Node, Parts, share, unlike};
+use super::times::Watch;
 use super::units::{Reader, put_numbers};
 use crate::Result;
 use crate::program::{Phase, Place, Program};
@@ -248,7 +249,7 @@ impl Lot<'_> {
 pub(super) fn exchange_all<T: Real, R>(
     exchange: &mut dyn Exchange,
     route: &Route,
-    mut coding: Option<&mut Coding>,
+    (mut coding, watch): (Option<&mut Coding>, &mut Watch),
     make: impl FnOnce(&mut dyn FnMut(Sums<T>)) -> Result<R>,
 ) -> Result<(Vec<Summed>, Result<R>)> {
     let count = route.places.len();
@@ -262,7 +263,8 @@ pub(super) fn exchange_all<T: Real, R>(
         let mut done: Result<Vec<Summed>> = Ok(Vec::with_capacity(count));
         let made = make(&mut |sums| {
             if let Ok(all) = &mut done {
-                match lot(all.len()).exchange(exchange, Ok(sums), coding.as_deref_mut()) {
+                let coding = coding.as_deref_mut();
+                match watch.meeting(|| lot(all.len()).exchange(exchange, Ok(sums), coding)) {
                     Ok(summed) => all.push(summed),
                     Err(error) => done = Err(error),
                 }
@@ -284,7 +286,8 @@ pub(super) fn exchange_all<T: Real, R>(
             let mut done = Vec::with_capacity(count);
             while done.len() < count {
                 let Ok(sums) = receiver.recv() else { return Err(unlike()) };
-                done.push(lot(done.len()).exchange(exchange, sums, coding.as_deref_mut())?);
+                let coding = coding.as_deref_mut();
+                done.push(watch.meeting(|| lot(done.len()).exchange(exchange, sums, coding))?);
             }
             Ok(done)
         });

@@ -17,6 +17,7 @@ mod exchange;
 mod fault;
 mod fit;
 mod frames;
+mod joint;
 mod landing;
 #[cfg(test)]
 pub(crate) mod landing_tests;
@@ -42,6 +43,7 @@ mod states;
 mod step;
 mod step_program;
 mod summing;
+mod times;
 mod trainer;
 pub(crate) mod tween;
 mod units;
@@ -59,8 +61,9 @@ pub use data::{Examples, Rows, Targets};
 pub use depth_scale::DepthScale;
 pub use epoch::{Epoch, count_step, end_epoch};
 pub use evaluate::{Evaluation, Evaluator, evaluate};
-pub use exchange::{Alone, Exchange};
+pub use exchange::{Alone, Exchange, Work};
 pub use fit::{Callback, EpochReport, TrainingResult, train, train_with};
+pub use joint::Joint;
 pub use loss::{LossConfig, LossOptions};
 pub use loss_gradient::loss_and_gradient;
 pub use manual::{GradientStatistics, ManualStep};
@@ -73,6 +76,7 @@ pub use own_loss::{
 pub use prepare::check_examples;
 pub use schedule::Schedule;
 pub use step::StepReport;
+pub use times::StepTimes;
 pub use trainer::{OwnedTargets, Trainer, TrainerOptions};
 pub use tween::{FeedbackConfig, Passage, TargetMode, TweenConfig, TweenState};
 
