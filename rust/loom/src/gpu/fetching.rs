@@ -59,7 +59,7 @@ impl Fetch for Fetching {
     fn land(self: Box<Self>) -> Result<Box<dyn Landed>> {
         let Self { gpu, staging, bytes, submission, mapped } = *self;
         let Some(mapped) = mapped else { return Ok(Box::new(Read { gpu, staging, view: None })) };
-        gpu.wait_for(Some(submission))?;
+        gpu.wait_beside(submission)?;
         gpu.end_mapping(&mapped)?;
         let view = buffer(&staging).slice(..bytes).get_mapped_range();
         let view = view.map_err(|error| gpu.unreadable(&error.to_string()))?;

@@ -108,7 +108,8 @@ pub(super) fn exchange_joint<T: Real, R>(
                 let (Joint { sums, into }, adding) = watch.meeting(|| exchange.join(brought, &work))?;
                 watch.added(adding);
                 drop(sums);
-                failed = watch.sending(count * size_of::<T>(), || into.send()).err();
+                failed = watch.sending(|| into.send()).err();
+                watch.travelled(count * size_of::<T>());
             }
             Ok(failed)
         });
@@ -169,5 +170,85 @@ impl Trainer {
         }
         sums.into_iter().for_each(|(_, sum)| self.spare.give(sum));
         Ok(units)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::summing::{cover, share};
+    use crate::train::{Attendant, Meeting};
+    use std::sync::{Arc, Mutex};
+
+    /// Numbers that somebody has sent.
+    #[derive(Clone, Debug, Default)]
+    struct Place(Arc<Mutex<Vec<u8>>>);
+
+    impl Outbound for Place {
+        fn put(&self, at: usize, bytes: &[u8]) {
+            self.0.lock().unwrap()[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+
+        fn send(self: Box<Self>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// More numbers than one thread adds up, and than are added at a time.
+    const COUNT: usize = 3 * PIECE_BYTES / 4 + 77;
+
+    fn number(shard: usize, place: usize) -> f32 {
+        1.0 / (3.0 + shard as f32 * 1e3 + place as f32)
+    }
+
+    fn joint(shards: usize, ranks: usize, rank: usize, into: &Place) -> Joint {
+        let own = share(shards, ranks, rank);
+        let sums = cover((0, shards), &own).into_iter().map(|node| {
+            let of = |shard| ((shard, 1), (0..COUNT).map(|place| number(shard, place)).collect());
+            let parts = Parts((0..shards).map(of).collect());
+            let mut sum = vec![0.0f32; COUNT];
+            assert!(parts.gather(node, 0, &mut sum));
+            (node, Box::new(Made(sum)) as Box<dyn Landed>)
+        });
+        into.0.lock().unwrap().resize(COUNT * 4, 1);
+        Joint { sums: sums.collect(), into: Box::new(into.clone()) }
+    }
+
+    #[test]
+    fn each_gets_the_sum_that_one_alone_comes_to() {
+        let mut found: Vec<Vec<u8>> = Vec::new();
+        for ranks in [1, 2, 3, 5] {
+            let meeting = Arc::new(Meeting::new(ranks));
+            let places: Vec<Place> = (0..ranks).map(|_| Place::default()).collect();
+            std::thread::scope(|scope| {
+                for (rank, place) in places.iter().enumerate() {
+                    let mut own = Attendant { meeting: meeting.clone(), rank };
+                    scope.spawn(move || {
+                        for _ in 0..3 {
+                            let brought = joint(5, ranks, rank, place);
+                            own.join(Ok(brought), &|all| add_up::<f32>(all, 5, COUNT)).unwrap();
+                        }
+                    });
+                }
+            });
+            found.extend(places.iter().map(|place| place.0.lock().unwrap().clone()));
+        }
+        let first = f32::from_le_bytes(found[0][..4].try_into().unwrap());
+        let [a, b, c, d, e] = [0, 1, 2, 3, 4].map(|shard| number(shard, 0));
+        assert_eq!(first, (a + b) + (c + (d + e)));
+        assert!(found.iter().all(|bytes| *bytes == found[0]));
+    }
+
+    #[test]
+    fn who_fails_says_so_and_the_others_are_told_who() {
+        let meeting = Arc::new(Meeting::new(2));
+        let mut own = Attendant { meeting: meeting.clone(), rank: 0 };
+        let mut other = Attendant { meeting, rank: 1 };
+        let failing = std::thread::spawn(move || {
+            other.join(Err(Error::Device("it was lost".into())), &|_| Ok(())).unwrap_err()
+        });
+        let told = own.join(Ok(joint(2, 2, 0, &Place::default())), &|_| Ok(())).unwrap_err();
+        assert!(matches!(&told, Error::State(why) if why.contains("rank 1 could not go on: it was lost")), "{told}");
+        assert!(matches!(failing.join().unwrap(), Error::Device(_)));
     }
 }

@@ -57,9 +57,12 @@ impl Watch {
         noted(&mut self.0.meeting, work)
     }
 
-    pub(super) fn sending<R>(&mut self, bytes: usize, work: impl FnOnce() -> R) -> R {
-        self.0.bytes += bytes as f64;
+    pub(super) fn sending<R>(&mut self, work: impl FnOnce() -> R) -> R {
         noted(&mut self.0.sending, work)
+    }
+
+    pub(super) fn travelled(&mut self, bytes: usize) {
+        self.0.bytes += bytes as f64;
     }
 
     pub(super) fn added(&mut self, duration: Duration) {
