@@ -3,6 +3,7 @@
 
 use super::Gpu;
 use super::device::buffer;
+use super::download::MOST_KEPT;
 use super::fetching::{MOST_SPARE, Mapped, begin_mapping, best_fit};
 use crate::Result;
 use crate::shader::{Allocation, Operand};
@@ -130,5 +131,11 @@ impl Gpu {
             let mapped = begin_mapping(&staging, staging.size(), wgpu::MapMode::Write);
             idle.push(Idle { staging, submission, mapped });
         }
+    }
+
+    /// Lets go of memory that gradients came and went by, once nobody trains with it any more.
+    pub(super) fn let_go_of_staging(&self) {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).retain(|held| held.size() <= MOST_KEPT);
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }

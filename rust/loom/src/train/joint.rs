@@ -149,6 +149,8 @@ impl Trainer {
         send: &mut dyn FnMut(Leaving<T>),
     ) -> Result<Vec<Unit<T>>> {
         let Own { sums, last, mut units } = own;
+        // With it goes the memory that gradients pass through.
+        self.waiting(network)?;
         for bucket in buckets {
             let mut sums: Sums<T> =
                 sums.iter().map(|(node, sum)| (*node, sum[bucket.place.clone()].to_vec())).collect();

@@ -76,7 +76,7 @@ fn on_device(network: &mut Network, buckets: &[Bucket]) -> Result<Vec<DeviceGrad
 
 impl Trainer {
     /// What waits on the network's device, and goes with the trainer.
-    fn waiting(&mut self, network: &mut Network) -> Result<&mut dyn WaitingGradients> {
+    pub(super) fn waiting(&mut self, network: &mut Network) -> Result<&mut dyn WaitingGradients> {
         let waiting = match self.waiting.take() {
             Some(waiting) => waiting,
             None => network.registry.device_gradients()?.waiting_gradients(),

@@ -40,6 +40,12 @@ impl Aside {
     }
 }
 
+impl Drop for Aside {
+    fn drop(&mut self) {
+        self.gpu.let_go_of_staging();
+    }
+}
+
 impl Copies {
     /// Room for these gradients.
     fn of(gpu: &Gpu, gradients: &[DeviceGradient]) -> Result<Self> {
