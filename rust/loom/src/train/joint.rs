@@ -250,7 +250,10 @@ mod tests {
             other.join(Err(Error::Device("it was lost".into())), &|_| Ok(())).unwrap_err()
         });
         let told = own.join(Ok(joint(2, 2, 0, &Place::default())), &|_| Ok(())).unwrap_err();
-        assert!(matches!(&told, Error::State(why) if why.contains("rank 1 could not go on: it was lost")), "{told}");
+        assert!(
+            matches!(&told, Error::State(why) if why.contains("rank 1 could not go on: it was lost")),
+            "{told}"
+        );
         assert!(matches!(failing.join().unwrap(), Error::Device(_)));
     }
 }

@@ -436,7 +436,12 @@ impl Trainer {
         Ok(())
     }
 
-    pub(super) fn backward_part(&mut self, network: &mut Network, bucket: &Bucket, values: &StepValues) -> Result<()> {
+    pub(super) fn backward_part(
+        &mut self,
+        network: &mut Network,
+        bucket: &Bucket,
+        values: &StepValues,
+    ) -> Result<()> {
         if network.registry.splits_gradients {
             split::make_room(&mut network.registry, self.run.program(), &bucket.steps)?;
         }
