@@ -3,7 +3,7 @@
 use super::adapter::Adapter;
 use super::faults::{Fault, Faults};
 use super::pipeline::Pipelines;
-use super::sending::Idle;
+use super::staging::Idle;
 use super::statistics::{FrameStatistics, KernelTime, Timing};
 use super::work::Waiting;
 use crate::error::AS_READ_BACK;

@@ -2,18 +2,13 @@
 
 use super::Gpu;
 use super::device::buffer;
+use super::staging::{MOST_SPARE, Mapped, best_fit};
 use crate::shader::{Allocation, Operand};
 use crate::state::{Fetch, Landed};
 use crate::{Error, Result};
 use std::fmt;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, PoisonError};
-
-/// The most pieces of host memory that are kept for the next time: making such memory takes longer than using it.
-pub(super) const MOST_SPARE: usize = 64;
-
-/// Whether a buffer can be read or written, once that is known.
-pub(super) type Mapped = Receiver<std::result::Result<(), wgpu::BufferAsyncError>>;
 
 /// Operands on their way to the host.
 pub(super) struct Fetching {
@@ -145,11 +140,4 @@ impl Gpu {
             spare.push(staging);
         }
     }
-}
-
-/// The smallest that has so many bytes, and not more than twice as many.
-pub(super) fn best_fit<A>(held: &[A], bytes: u64, size: impl Fn(&A) -> u64) -> Option<usize> {
-    let fits = |held: &A| (bytes..=(2 * bytes).max(16)).contains(&size(held));
-    let fitting = held.iter().enumerate().filter(|(_, held)| fits(held));
-    fitting.min_by_key(|(_, held)| size(held)).map(|(place, _)| place)
 }

@@ -7,6 +7,7 @@
 //! faults      faults that tests have a device meet
 //! system      the GPUs of this machine, and those that are open
 //! download    reading back
+//! staging     memory of the host that is kept for that
 //! fetching    reading back, while the device goes on
 //! sending     writing what a device takes later, by several threads
 //! engine      a GPU as what runs programs
@@ -37,6 +38,7 @@ mod memory;
 mod mirror;
 mod pipeline;
 mod sending;
+mod staging;
 mod statistics;
 mod steps;
 mod system;

@@ -3,22 +3,13 @@
 
 use super::Gpu;
 use super::device::buffer;
-use super::download::MOST_KEPT;
-use super::fetching::{MOST_SPARE, Mapped, begin_mapping, best_fit};
+use super::fetching::begin_mapping;
+use super::staging::{Idle, MOST_KEPT, MOST_SPARE, best_fit};
 use crate::Result;
 use crate::shader::{Allocation, Operand};
 use crate::state::{Outbound, PIECE_BYTES};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Host memory that was sent by, and is there for the next time once the device has copied it.
-#[derive(Debug)]
-pub(super) struct Idle {
-    staging: Allocation,
-    /// The copy from it.
-    submission: Option<wgpu::SubmissionIndex>,
-    mapped: Mapped,
-}
 
 /// What operands are to be replaced by, one behind the other.
 pub(super) struct Sending {

@@ -1,12 +1,9 @@
 //! What processes of one training tell each other through, and how they agree that all could do their part.
 
 use super::coding::Format;
-use super::joint::Joint;
+use super::contribution::{Joint, Work};
 use crate::{Error, Result};
 use std::time::Duration;
-
-/// What is done with what all have brought.
-pub type Work<'a> = dyn Fn(&[Joint]) -> Result<()> + 'a;
 
 /// What carries bytes between the processes of one training. Every process makes the same calls in the same order, one
 /// after the other, though not from the same thread.

@@ -2,9 +2,10 @@
 //! whoever comes last adds up all of it and writes the sum to where each wants it, in one pass over memory.
 
 use super::buckets::{Bucket, Sums};
+use super::contribution::Joint;
 use super::exchange::Exchange;
+use super::own::Own;
 use super::shard_gradients::bucket_gradient;
-use super::sharded::Own;
 use super::summing::{Node, Parts, numbers, unlike};
 use super::times::Watch;
 use super::trainer::Trainer;
@@ -17,15 +18,6 @@ use std::sync::mpsc;
 
 /// The bytes of a sum that are made before they are written: with what they are made of, they stay in the nearest cache.
 const BLOCK_BYTES: usize = 1 << 13;
-
-/// What one thread brings of a bucket.
-#[derive(Debug)]
-pub struct Joint {
-    /// Sums over parts of the tree.
-    sums: Vec<(Node, Box<dyn Landed>)>,
-    /// Where the sum over all is to be.
-    into: Box<dyn Outbound>,
-}
 
 /// A bucket on its way to the others.
 pub(super) struct Leaving<T> {

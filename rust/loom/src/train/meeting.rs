@@ -1,8 +1,7 @@
 //! Threads of one process that share a training, and hand each other memory instead of copies.
 
 use super::Exchange;
-use super::exchange::Work;
-use super::joint::Joint;
+use super::contribution::{Joint, Work};
 use crate::{Error, Result};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

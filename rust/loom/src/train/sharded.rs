@@ -12,6 +12,7 @@ use super::fault::describe_at;
 use super::joint::exchange_joint;
 use super::landing::Fate;
 use super::lockstep::meetings;
+use super::own::{Last, Own};
 use super::prepare::check_examples;
 use super::shard_gradients::{Shards, add_before, add_lefts, bucket_gradient, sum_of, take_flat, take_sums};
 use super::shard_passes::{OneByOne, Together, nodes};
@@ -33,24 +34,6 @@ use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
-
-/// What this process has of a step: sums of its shards' gradients, all but those of the last shard, which is yet to go
-/// backwards; and what the shards have come to.
-pub(super) struct Own<T> {
-    pub(super) sums: Sums<T>,
-    pub(super) last: Option<Last<T>>,
-    pub(super) units: Vec<Unit<T>>,
-}
-
-/// A shard that has gone forwards.
-pub(super) struct Last<T> {
-    /// The part of the tree that it completes, and the sums that are added to its gradient, the last one first.
-    pub(super) node: (usize, usize),
-    lefts: Vec<Vec<T>>,
-    /// How many of these sums wait on a device instead.
-    pub(super) aside: usize,
-    pub(super) values: StepValues,
-}
 
 impl Trainer {
     /// One update from these rows, cut into `shards`, of which each process computes its share: the same bits for any
