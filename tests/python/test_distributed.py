@@ -92,6 +92,31 @@ def test_gpus_of_one_kind_come_to_the_same_bits_whatever_their_number(gpu: str, 
     np.testing.assert_allclose(alone[2], processor[2], rtol=2e-3)
 
 
+def test_gpus_without_rows_or_with_several_parts_of_the_tree_come_to_the_same_bits(gpu: str) -> None:
+    # The last step has one row, and three ranks have shards that no part of the tree is made of.
+    settings = {"batch_size": 23, "shards": 7, "device": gpu}
+    alone = trained("perceptron", None, **settings)
+    for count in (2, 3):
+        found = loom.distributed.threads(count, lambda ranks: trained("perceptron", ranks, **settings))
+        assert found == [alone] * count
+
+
+def test_where_the_time_of_steps_goes_is_told_where_asked(gpu: str) -> None:
+    def parts(ranks: Any, device: str) -> dict[str, list[float]]:
+        config = loom.TrainingConfig(**SETTINGS, track_perf=True, shards=2, device=device)
+        return loom.train(perceptron(), (TABLE, KINDS), config, distributed=ranks).step_parts
+
+    for device in ("cpu", gpu):
+        for found in loom.distributed.threads(2, lambda ranks, device=device: parts(ranks, device)):
+            assert {len(seconds) for seconds in found.values()} == {2 * 5}
+            assert min(min(found[name]) for name in ("forward", "backward", "meeting", "updating")) > 0
+            # Weights of four bytes each, with what pads them.
+            assert len(set(found["bytes"])) == 1
+            assert 4 * 123 <= found["bytes"][0] <= 4 * 512
+    config = loom.TrainingConfig(**SETTINGS, track_perf=True)
+    assert loom.train(perceptron(), (TABLE, KINDS), config).step_parts == {}
+
+
 OPTIMIZERS = {
     "adamw": loom.AdamW(),
     "lamb": loom.optimizers.LAMB(),
@@ -252,8 +277,11 @@ def test_ranks_that_were_started_with_other_data_are_told_apart() -> None:
         loom.distributed.threads(2, run)
 
 
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
 @pytest.mark.parametrize("mistake", ["labels", "callback"])
-def test_an_error_in_one_rank_ends_all(mistake: str) -> None:
+def test_an_error_in_one_rank_ends_all(mistake: str, device: str, request: pytest.FixtureRequest) -> None:
+    device = request.getfixturevalue("gpu") if device == "gpu" else device
+
     class Fails(loom.Callback):
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             raise RuntimeError("no space left")
@@ -267,7 +295,7 @@ def test_an_error_in_one_rank_ends_all(mistake: str) -> None:
             loom.train(
                 perceptron(),
                 (TABLE, kinds),
-                loom.TrainingConfig(**SETTINGS),
+                loom.TrainingConfig(**SETTINGS, device=device),
                 callbacks=callbacks,
                 distributed=ranks,
             )

@@ -21,6 +21,7 @@ class Course:
         history: For each log its value at each epoch.
         epoch_times: The seconds that each epoch took.
         step_times: The seconds that each step took, where they are recorded.
+        step_parts: Those of parts of steps, by their names, where processes share steps.
         rows: Samples learned from.
         skipped: Steps left out.
         exploded: Steps that exploded.
@@ -30,10 +31,18 @@ class Course:
     history: dict[str, list[float]] = field(default_factory=dict)
     epoch_times: list[float] = field(default_factory=list)
     step_times: list[float] = field(default_factory=list)
+    step_parts: dict[str, list[float]] = field(default_factory=dict)
     rows: int = 0
     skipped: int = 0
     exploded: int = 0
     seconds: float = 0.0
+
+    def note_times(self, times: list[float], parts: list[list[tuple[str, float]]]) -> None:
+        """Notes how long steps took, and parts of them."""
+        self.step_times += times
+        for step in parts:
+            for name, seconds in step:
+                self.step_parts.setdefault(name, []).append(seconds)
 
     def logs(self) -> dict[str, float]:
         """Returns the newest value of each log."""
@@ -76,6 +85,7 @@ class Course:
             throughput=self.rows / max(total, 1e-9),
             metrics=history,
             step_times=self.step_times,
+            step_parts=self.step_parts,
             skipped_steps=self.skipped,
             device=device,
             stop_reason=stop_reason,

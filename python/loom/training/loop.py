@@ -546,7 +546,7 @@ class _Run:
             self.params["samples"] = self.course.rows
             self.course.skipped += report.skipped
             self.course.exploded += report.exploded
-            self.course.step_times += report.times
+            self.course.note_times(report.times, report.parts)
             loss_sum += report.loss_sum
             weight += report.weight
             if self.functions and not report.skipped:

@@ -58,6 +58,12 @@ class TrainingResult:
             begin with "val_", the validation loss is "val_loss"; where
             `validation_frequency` left an epoch out, it holds nan.
         step_times: The seconds that each step took, with `track_perf`.
+        step_parts: The seconds that parts of each step took in this process, with `track_perf` and
+            `shards`: "forward" of all shards, with the backward passes of all but the last; its
+            "backward" pass, or asking a device for it; "waiting" for what travels beyond that; and
+            "updating". Meanwhile gradients travel: "fetching" from a device, "meeting" the other
+            processes, of that "adding" up in common memory, and "sending" to a device; "bytes" is how
+            many they were, padding counted in.
         skipped_steps: How many steps were left out because they were not finite, or exploded.
         explosions: How many steps exploded, in learning by targets and where it was observed.
         device: Where the run took place: "cpu", "gpu:0".
@@ -73,6 +79,7 @@ class TrainingResult:
     throughput: float
     metrics: dict[str, list[float]] = field(default_factory=dict)
     step_times: list[float] = field(default_factory=list)
+    step_parts: dict[str, list[float]] = field(default_factory=dict)
     skipped_steps: int = 0
     explosions: int = 0
     device: str = "cpu"

@@ -2,10 +2,11 @@
 
 use crate::function::raised;
 use loom::Result;
-use loom::train::{self, Attendant, Exchange, Format};
+use loom::train::{self, Attendant, Exchange, Format, Joint, Work};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Where ranks that are threads of this process meet: they hand each other memory, and Python need not run.
 #[pyclass(module = "loom._native", frozen)]
@@ -106,6 +107,17 @@ impl Exchange for Communicator {
             bytes_of(&self.object.bind(py).call_method1("to_all", (PyBytes::new(py, &part),))?)
         })
         .map_err(raised)
+    }
+
+    fn shares_memory(&self) -> bool {
+        self.thread.is_some()
+    }
+
+    fn join(&mut self, brought: Result<Joint>, work: &Work<'_>) -> Result<(Joint, Duration)> {
+        match &mut self.thread {
+            Some(thread) => thread.join(brought, work),
+            None => train::Alone.join(brought, work),
+        }
     }
 
     fn wish(&self) -> u8 {

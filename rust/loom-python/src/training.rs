@@ -295,6 +295,8 @@ pub struct Report {
     gradient_norm: Option<f64>,
     /// The seconds of each step, where the config asks for them.
     times: Vec<f64>,
+    /// Where they went in steps that were cut into shards: the parts' names and seconds, and bytes that travelled.
+    parts: Vec<Vec<(&'static str, f64)>>,
 }
 
 impl Report {
@@ -303,7 +305,10 @@ impl Report {
         self.rows += step.rows as u64;
         self.rate = step.rate;
         self.gradient_norm = step.gradient_norm;
-        self.times.extend(duration.map(|duration| duration.as_secs_f64()));
+        if let Some(duration) = duration {
+            self.times.push(duration.as_secs_f64());
+            self.parts.extend(step.times.map(|times| times.named().to_vec()));
+        }
         self.exploded += u64::from(step.exploded);
         if step.skipped {
             self.skipped += 1;

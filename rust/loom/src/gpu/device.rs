@@ -3,6 +3,7 @@
 use super::adapter::Adapter;
 use super::faults::{Fault, Faults};
 use super::pipeline::Pipelines;
+use super::staging::Idle;
 use super::statistics::{FrameStatistics, KernelTime, Timing};
 use super::work::Waiting;
 use crate::error::AS_READ_BACK;
@@ -28,6 +29,8 @@ pub struct Gpu {
     pub(super) waiting: Waiting,
     /// Host memory that has been read back by, for the next time.
     pub(super) spare: Mutex<Vec<Allocation>>,
+    /// Host memory that has been sent by, for the next time.
+    pub(super) idle: Mutex<Vec<Idle>>,
     cut: AtomicBool,
     /// The process that it was opened in.
     generation: usize,
@@ -89,7 +92,8 @@ impl Gpu {
         Ok(Self {
             pipelines: Pipelines::new(&device, checked),
             waiting: Waiting::new(description.software)?,
-            spare: Mutex::new(Vec::new()),
+            spare: Mutex::default(),
+            idle: Mutex::default(),
             adapter: description,
             device,
             queue,

@@ -2,11 +2,9 @@
 
 use super::Gpu;
 use super::device::buffer;
+use super::staging::MOST_KEPT;
 use crate::shader::{Allocation, Operand};
 use crate::{Error, Result};
-
-/// The most bytes of memory for reading back that are kept for the next time by those who read now and then.
-const MOST_KEPT: u64 = 1 << 20;
 
 impl Gpu {
     /// Reads operands back, each into its bytes; waits for all that was submitted before.

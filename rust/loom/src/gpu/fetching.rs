@@ -2,15 +2,13 @@
 
 use super::Gpu;
 use super::device::buffer;
+use super::staging::{MOST_SPARE, Mapped, best_fit};
 use crate::shader::{Allocation, Operand};
-use crate::state::Fetch;
+use crate::state::{Fetch, Landed};
 use crate::{Error, Result};
 use std::fmt;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, PoisonError};
-
-/// The most pieces of host memory that are kept for the next time: making such memory takes longer than using it.
-const MOST_SPARE: usize = 64;
 
 /// Operands on their way to the host.
 pub(super) struct Fetching {
@@ -18,7 +16,7 @@ pub(super) struct Fetching {
     staging: Allocation,
     bytes: u64,
     submission: wgpu::SubmissionIndex,
-    mapped: Receiver<std::result::Result<(), wgpu::BufferAsyncError>>,
+    mapped: Option<Mapped>,
 }
 
 impl fmt::Debug for Fetching {
@@ -47,53 +45,88 @@ impl Fetching {
             at += size;
         }
         let submission = gpu.submit(encoder.finish());
-        let (sender, mapped) = channel();
-        if bytes > 0 {
-            buffer(&staging).slice(..bytes).map_async(wgpu::MapMode::Read, move |result| {
-                // Nobody listens any more where waiting has failed.
-                let _ = sender.send(result);
-            });
-        }
+        let mapped = (bytes > 0).then(|| begin_mapping(&staging, bytes, wgpu::MapMode::Read));
         Ok(Self { gpu: gpu.clone(), staging, bytes, submission, mapped })
     }
 }
 
 impl Fetch for Fetching {
-    fn finish(self: Box<Self>, take: &mut dyn FnMut(&[u8])) -> Result<()> {
-        if self.bytes == 0 {
-            take(&[]);
-            return Ok(());
-        }
-        let refused = |why: String| match self.gpu.check() {
-            Err(error) => error,
-            Ok(()) => Error::Device(format!("reading back from {} failed: {why}", self.gpu.adapter())),
-        };
-        self.gpu.wait_for(Some(self.submission.clone()))?;
-        match self.mapped.recv() {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(refused(error.to_string())),
-            Err(error) => return Err(refused(error.to_string())),
-        }
-        let held = buffer(&self.staging);
-        let view = held.slice(..self.bytes).get_mapped_range().map_err(|error| refused(error.to_string()))?;
-        take(&view);
-        drop(view);
-        held.unmap();
-        self.gpu.count(|statistics| {
+    fn land(self: Box<Self>) -> Result<Box<dyn Landed>> {
+        let Self { gpu, staging, bytes, submission, mapped } = *self;
+        let Some(mapped) = mapped else { return Ok(Box::new(Read { gpu, staging, view: None })) };
+        gpu.wait_beside(submission)?;
+        gpu.end_mapping(&mapped)?;
+        let view = buffer(&staging).slice(..bytes).get_mapped_range();
+        let view = view.map_err(|error| gpu.unreadable(&error.to_string()))?;
+        gpu.count(|statistics| {
             statistics.submits += 1;
-            statistics.bytes_down += self.bytes;
+            statistics.bytes_down += bytes;
         });
-        self.gpu.keep_staging(self.staging);
-        Ok(())
+        Ok(Box::new(Read { gpu, staging, view: Some(view) }))
     }
 }
 
+/// What was read back.
+struct Read {
+    gpu: Arc<Gpu>,
+    staging: Allocation,
+    view: Option<wgpu::BufferView>,
+}
+
+impl fmt::Debug for Read {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Read({} bytes)", self.bytes().len())
+    }
+}
+
+impl Landed for Read {
+    fn bytes(&self) -> &[u8] {
+        self.view.as_deref().unwrap_or_default()
+    }
+}
+
+impl Drop for Read {
+    fn drop(&mut self) {
+        if let Some(view) = self.view.take() {
+            drop(view);
+            buffer(&self.staging).unmap();
+        }
+        self.gpu.keep_staging(self.staging.clone());
+    }
+}
+
+/// Asks for a buffer's first bytes to be there for the host.
+pub(super) fn begin_mapping(staging: &Allocation, bytes: u64, mode: wgpu::MapMode) -> Mapped {
+    let (sender, mapped) = channel();
+    buffer(staging).slice(..bytes).map_async(mode, move |result| {
+        // Nobody listens any more where waiting has failed.
+        let _ = sender.send(result);
+    });
+    mapped
+}
+
 impl Gpu {
-    /// Memory that so many bytes are read back by: some that has been used, where that fits well.
+    /// Waits until a buffer is there for the host, whose last use on the device has ended.
+    pub(super) fn end_mapping(&self, mapped: &Mapped) -> Result<()> {
+        match mapped.recv() {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(self.unreadable(&error.to_string())),
+            Err(error) => Err(self.unreadable(&error.to_string())),
+        }
+    }
+
+    /// Why a buffer is not there for the host.
+    pub(super) fn unreadable(&self, why: &str) -> Error {
+        match self.check() {
+            Err(error) => error,
+            Ok(()) => Error::Device(format!("reading back from {} failed: {why}", self.adapter())),
+        }
+    }
+
+    /// Memory that so many bytes are read back by: what fits best of that which has been used, where that fits well.
     pub(super) fn spare_staging(&self, bytes: u64) -> Result<Allocation> {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |held: &Allocation| held.size() >= bytes && held.size() <= (2 * bytes).max(16);
-        if let Some(place) = spare.iter().position(fits) {
+        if let Some(place) = best_fit(&spare, bytes, Allocation::size) {
             return Ok(spare.swap_remove(place));
         }
         drop(spare);

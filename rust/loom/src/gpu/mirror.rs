@@ -8,6 +8,7 @@ mod versions;
 
 use super::Gpu;
 use super::fetching::Fetching;
+use super::sending::Sending;
 use crate::dtype::Packing;
 use crate::ops::Op;
 use crate::program::{ParameterRef, Phase, Place, Program};
@@ -386,6 +387,27 @@ impl state::Mirror for Mirror {
         };
         let operands = stores.iter().map(operand).collect::<Result<Vec<_>>>()?;
         Ok(Some(Box::new(Fetching::begin(&self.gpu, &operands)?)))
+    }
+
+    fn begin_send(&mut self, stores: &[(usize, usize)]) -> Result<Box<dyn state::Outbound>> {
+        let mut operands = Vec::with_capacity(stores.len());
+        for &(store, elements) in stores {
+            if self.stores.len() <= store {
+                self.stores.resize_with(store + 1, StoreMirror::default);
+            }
+            let held = &mut self.stores[store].gradient;
+            let bytes = (elements * 4) as u64;
+            let memory = match held.take().filter(|memory| memory.size() >= bytes) {
+                Some(memory) => memory,
+                // Who has computed nothing has no gradient yet.
+                None => {
+                    self.generation += 1;
+                    self.gpu.storage("gradients", bytes)?
+                }
+            };
+            operands.push(Operand::new(held.insert(memory), 0, elements));
+        }
+        Ok(Box::new(Sending::begin(&self.gpu, operands)?))
     }
 
     fn waiting_gradients(&self) -> Box<dyn WaitingGradients> {

@@ -7,6 +7,9 @@
 //! faults      faults that tests have a device meet
 //! system      the GPUs of this machine, and those that are open
 //! download    reading back
+//! staging     memory of the host that is kept for that
+//! fetching    reading back, while the device goes on
+//! sending     writing what a device takes later, by several threads
 //! engine      a GPU as what runs programs
 //! pipeline    the pipelines made of WGSL text
 //! dispatch    kernels with their operands bound, and their order
@@ -34,6 +37,8 @@ mod frame;
 mod memory;
 mod mirror;
 mod pipeline;
+mod sending;
+mod staging;
 mod statistics;
 mod steps;
 mod system;

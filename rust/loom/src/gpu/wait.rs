@@ -66,20 +66,34 @@ impl Gpu {
     /// [`wait`](Self::wait) until this submission has ended, whatever was submitted later; until all have where it is
     /// `None`.
     pub(super) fn wait_for(&self, submission: Option<wgpu::SubmissionIndex>) -> Result<()> {
-        let limit = *self.waiting.limit.lock().unwrap_or_else(PoisonError::into_inner);
-        let started = Instant::now();
-        let mut since = started;
         if !self.adapter().software && self.ends_soon(submission.as_ref())? {
             return Ok(());
         }
+        self.wait_until_ended(submission, false)
+    }
+
+    /// [`wait_for`](Self::wait_for) beside another thread that submits all the while, and is never held up.
+    pub(super) fn wait_beside(&self, submission: wgpu::SubmissionIndex) -> Result<()> {
+        self.wait_until_ended(Some(submission), true)
+    }
+
+    fn wait_until_ended(&self, submission: Option<wgpu::SubmissionIndex>, beside: bool) -> Result<()> {
+        let limit = *self.waiting.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let started = Instant::now();
+        let mut since = started;
         loop {
             let newest = submission.clone().or_else(|| self.outstanding(VecDeque::back));
-            let asked = self.waiting.asking.load(Ordering::SeqCst) > 0;
+            let asked = beside || self.waiting.asking.load(Ordering::SeqCst) > 0;
             if asked {
                 // Who waits for its turn gets it.
                 std::thread::sleep(SHORT_PIECE / 4);
             }
-            match self.poll(newest, if asked { SHORT_PIECE } else { PIECE }) {
+            let piece = match (beside, asked) {
+                (true, _) => Duration::ZERO,
+                (false, true) => SHORT_PIECE,
+                (false, false) => PIECE,
+            };
+            match self.poll(newest, piece) {
                 Ok(_) => {
                     if submission.is_none() {
                         self.waiting.outstanding.lock().unwrap_or_else(PoisonError::into_inner).clear();

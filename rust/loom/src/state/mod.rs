@@ -12,7 +12,7 @@ mod states;
 mod training;
 
 pub use loss_scale::LossScale;
-pub use on_device::{DeviceGradient, Fetch, WaitingGradients};
+pub use on_device::{DeviceGradient, Fetch, Landed, Outbound, PIECE_BYTES, WaitingGradients};
 pub use optimizer_state::{Notes, OptimizerState};
 pub use place::{LayerPath, ParameterRef, Place, Value};
 pub(crate) use registry::StatesBefore;

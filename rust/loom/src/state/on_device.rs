@@ -23,22 +23,47 @@ pub trait WaitingGradients: Debug + Send + Sync {
     /// [`Error::Device`](crate::Error::Device) where the device was lost or has no memory for them.
     fn lay_aside(&mut self, gradients: Vec<DeviceGradient>) -> Result<()>;
 
-    /// Makes these gradients what the newest that wait come to with them.
+    /// Makes these gradients, some of those that wait, what they come to with them: the newest that wait where
+    /// `below` is 0, those that have waited before them where it is 1.
     ///
     /// # Errors
     /// As [`lay_aside`](Self::lay_aside); [`Error::Internal`](crate::Error::Internal) where none wait, or those of
     /// other weights.
-    fn add_to(&mut self, gradients: Vec<DeviceGradient>) -> Result<()>;
+    fn add_to(&mut self, gradients: &[DeviceGradient], below: usize) -> Result<()>;
+
+    /// Lets go of the newest so many that wait, once they have been added.
+    fn release(&mut self, count: usize);
 
     /// Lets go of what waits, after a step that has failed, say.
     fn forget(&mut self);
 }
 
 /// What is on its way from a device.
-pub trait Fetch: Debug {
-    /// Waits for it, and hands its bytes over.
+pub trait Fetch: Debug + Send {
+    /// Waits for it.
     ///
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) where the device was lost.
-    fn finish(self: Box<Self>, take: &mut dyn FnMut(&[u8])) -> Result<()>;
+    fn land(self: Box<Self>) -> Result<Box<dyn Landed>>;
+}
+
+/// What has come from a device, in memory that the next takes once nobody reads it any more.
+pub trait Landed: Debug + Send + Sync {
+    /// Its bytes.
+    fn bytes(&self) -> &[u8];
+}
+
+/// The bytes that one thread at a time writes of what goes to a device.
+pub const PIECE_BYTES: usize = 1 << 17;
+
+/// What is to go to a device, in memory that it is copied from.
+pub trait Outbound: Debug + Send + Sync {
+    /// Writes bytes from a place on. Several threads may, each in pieces of [`PIECE_BYTES`] of its own.
+    fn put(&self, at: usize, bytes: &[u8]);
+
+    /// Has the device take all of it, once all that was asked of it so far has ended.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) where the device was lost.
+    fn send(self: Box<Self>) -> Result<()>;
 }

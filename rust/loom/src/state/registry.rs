@@ -1,6 +1,6 @@
 //! Everything of a network that persists from step to step.
 
-use super::on_device::{DeviceGradient, Fetch, WaitingGradients};
+use super::on_device::{DeviceGradient, Fetch, Outbound, WaitingGradients};
 use super::place::ParameterRef;
 use super::ring::Ring;
 use super::states::{Carried, State};
@@ -62,6 +62,13 @@ pub trait Mirror: Any + Debug + Send {
     /// # Errors
     /// As [`current`](Self::current).
     fn begin_fetch(&self, stores: &[(usize, usize)]) -> Result<Option<Box<dyn Fetch>>>;
+
+    /// Memory of the host by which these stores' gradients, each of so many elements, one behind the other, are
+    /// replaced here.
+    ///
+    /// # Errors
+    /// As [`current`](Self::current); [`Error::Device`] where there is no memory for it.
+    fn begin_send(&mut self, stores: &[(usize, usize)]) -> Result<Box<dyn Outbound>>;
 
     /// Room for gradients to wait in on this device, for who adds up several; it goes with who asked for it.
     fn waiting_gradients(&self) -> Box<dyn WaitingGradients>;
@@ -411,6 +418,15 @@ impl Registry {
             }
             None => Ok(None),
         }
+    }
+
+    /// Memory by which these stores' gradients on the device are replaced.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where it was lost or has no memory for them; [`Error::Internal`] where there is none.
+    pub(crate) fn begin_send(&mut self, stores: &[usize]) -> Result<Box<dyn Outbound>> {
+        let stores: Vec<_> = stores.iter().map(|store| (*store, self.stores[*store].len())).collect();
+        self.device_gradients()?.begin_send(&stores)
     }
 
     /// What layers keep, as the newest of it is.

@@ -5,6 +5,7 @@ use super::coding::Coding;
 use super::exchange::{Exchange, agree};
 use super::split::owners;
 use super::summing::{Node, Parts, share, unlike};
+use super::times::Watch;
 use super::units::{Reader, put_numbers};
 use crate::Result;
 use crate::program::{Phase, Place, Program};
@@ -17,6 +18,9 @@ use std::sync::mpsc;
 /// Bytes from which on a bucket leaves. Smaller ones wait for each other longer than they travel, larger ones leave less
 /// of the backward pass to hide behind. Not measured yet on a network that is worth it.
 pub(super) const BUCKET_BYTES: usize = 4 << 20;
+
+/// The most buckets, of a large network: each is asked for by itself.
+const MOST_BUCKETS: usize = 32;
 
 /// Buckets that wait while others travel.
 const MOST_WAITING: usize = 2;
@@ -49,6 +53,8 @@ pub(super) fn buckets(program: &Program, registry: &Registry) -> Vec<Bucket> {
             }
         }
     }
+    let all: usize = whole.iter().map(|(store, _)| registry.stores()[*store].len() * element).sum();
+    let enough = BUCKET_BYTES.max(all / MOST_BUCKETS);
     let mut found: Vec<Bucket> = Vec::new();
     let (mut begin, mut at) = (0, 0);
     let mut held: Vec<usize> = Vec::new();
@@ -59,7 +65,7 @@ pub(super) fn buckets(program: &Program, registry: &Registry) -> Vec<Bucket> {
         let last = index + 1 == whole.len();
         // A step may make several at once.
         let together = whole.get(index + 1).is_some_and(|(_, next)| next == number);
-        if last || (!together && (at - from) * element >= BUCKET_BYTES) {
+        if last || (!together && (at - from) * element >= enough) {
             let end = if last { program.steps().len() } else { number + 1 };
             let stores = std::mem::take(&mut held);
             let lengths = stores.iter().map(|store| registry.stores()[*store].len()).collect();
@@ -135,6 +141,8 @@ fn count_of(places: &Places) -> usize {
 /// One bucket, and how the processes add it up.
 struct Lot<'a> {
     number: usize,
+    /// The elements of the bucket.
+    count: usize,
     places: &'a [Places],
     shards: usize,
     split: bool,
@@ -248,12 +256,13 @@ impl Lot<'_> {
 pub(super) fn exchange_all<T: Real, R>(
     exchange: &mut dyn Exchange,
     route: &Route,
-    mut coding: Option<&mut Coding>,
+    (mut coding, watch): (Option<&mut Coding>, &mut Watch),
     make: impl FnOnce(&mut dyn FnMut(Sums<T>)) -> Result<R>,
 ) -> Result<(Vec<Summed>, Result<R>)> {
     let count = route.places.len();
     let lot = |number: usize| Lot {
         number,
+        count: route.places[number].iter().map(count_of).sum(),
         places: &route.places[number],
         shards: route.shards,
         split: route.split,
@@ -262,7 +271,9 @@ pub(super) fn exchange_all<T: Real, R>(
         let mut done: Result<Vec<Summed>> = Ok(Vec::with_capacity(count));
         let made = make(&mut |sums| {
             if let Ok(all) = &mut done {
-                match lot(all.len()).exchange(exchange, Ok(sums), coding.as_deref_mut()) {
+                let (lot, coding) = (lot(all.len()), coding.as_deref_mut());
+                watch.travelled(lot.count * size_of::<T>());
+                match watch.meeting(|| lot.exchange(exchange, Ok(sums), coding)) {
                     Ok(summed) => all.push(summed),
                     Err(error) => done = Err(error),
                 }
@@ -284,7 +295,9 @@ pub(super) fn exchange_all<T: Real, R>(
             let mut done = Vec::with_capacity(count);
             while done.len() < count {
                 let Ok(sums) = receiver.recv() else { return Err(unlike()) };
-                done.push(lot(done.len()).exchange(exchange, sums, coding.as_deref_mut())?);
+                let (lot, coding) = (lot(done.len()), coding.as_deref_mut());
+                watch.travelled(lot.count * size_of::<T>());
+                done.push(watch.meeting(|| lot.exchange(exchange, sums, coding))?);
             }
             Ok(done)
         });

@@ -1,7 +1,9 @@
 //! What processes of one training tell each other through, and how they agree that all could do their part.
 
 use super::coding::Format;
+use super::contribution::{Joint, Work};
 use crate::{Error, Result};
+use std::time::Duration;
 
 /// What carries bytes between the processes of one training. Every process makes the same calls in the same order, one
 /// after the other, though not from the same thread.
@@ -23,6 +25,22 @@ pub trait Exchange: Send {
     /// # Errors
     /// As [`to_each`](Self::to_each).
     fn to_all(&mut self, part: Vec<u8>) -> Result<Vec<Vec<u8>>>;
+
+    /// Whether all are threads of one process, which [`join`](Self::join).
+    fn shares_memory(&self) -> bool {
+        false
+    }
+
+    /// Has whoever comes last work on what all have brought, in the order of their numbers; returns what this one has
+    /// brought, and how long the work took.
+    ///
+    /// # Errors
+    /// What this one has failed with; [`Error::State`] where another has, or has ended; [`Error::Internal`] where they do
+    /// not share memory.
+    fn join(&mut self, brought: Result<Joint>, work: &Work<'_>) -> Result<(Joint, Duration)> {
+        let _ = (brought?, work);
+        Err(Error::Internal("processes without common memory were to work on it".into()))
+    }
 
     /// What this process would have all do once the step is done, in bits that whoever runs the steps gives a meaning:
     /// they travel with the step, at no cost.

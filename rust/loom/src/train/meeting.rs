@@ -1,8 +1,10 @@
 //! Threads of one process that share a training, and hand each other memory instead of copies.
 
 use super::Exchange;
+use super::contribution::{Joint, Work};
 use crate::{Error, Result};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Where threads of one process meet, each of which trains a network of its own with the others.
 #[derive(Debug)]
@@ -16,13 +18,26 @@ struct State {
     /// What each has brought, until all have taken theirs.
     brought: Vec<Option<Vec<Arc<Vec<u8>>>>>,
     taken: usize,
+    /// What each has brought to be worked on, or why it could not.
+    joint: Vec<Place>,
     failed: Option<String>,
+}
+
+/// Where one of them leaves something for all to work on.
+#[derive(Debug, Default)]
+enum Place {
+    #[default]
+    Empty,
+    Brought(Result<Joint, String>),
+    /// With how long it took; why nothing was done, if so.
+    Done(Result<(Joint, Duration), String>),
 }
 
 impl Meeting {
     /// A meeting of so many.
     pub fn new(ranks: usize) -> Self {
-        let state = State { brought: vec![None; ranks], taken: 0, failed: None };
+        let joint = (0..ranks).map(|_| Place::Empty).collect();
+        let state = State { brought: vec![None; ranks], taken: 0, joint, failed: None };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -73,6 +88,52 @@ impl Meeting {
         }
         Ok(found)
     }
+
+    /// Brings something, and has whoever comes last work on what all have brought.
+    fn join(&self, rank: usize, brought: Result<Joint>, work: &Work<'_>) -> Result<(Joint, Duration)> {
+        let (brought, own) = match brought {
+            Ok(joint) => (Ok(joint), None),
+            Err(error) => (Err(format!("rank {rank} could not go on: {error}")), Some(error)),
+        };
+        // One's own place is empty: only who has put something there takes it.
+        let mut state = self.wait_until(|_| true)?;
+        state.joint[rank] = Place::Brought(brought);
+        if state.joint.iter().all(|place| matches!(place, Place::Brought(_))) {
+            let taken = state.joint.iter_mut().map(std::mem::take);
+            let all = taken.map(|place| match place {
+                Place::Brought(brought) => brought,
+                Place::Empty | Place::Done(_) => Err("a rank has brought nothing".into()),
+            });
+            let all: Result<Vec<Joint>, String> = all.collect();
+            drop(state);
+            let started = Instant::now();
+            let done = all.and_then(|all| work(&all).map(|()| all).map_err(|error| error.to_string()));
+            let took = started.elapsed();
+            state = self.wait_until(|_| true)?;
+            match done {
+                Ok(all) => {
+                    for (place, joint) in state.joint.iter_mut().zip(all) {
+                        *place = Place::Done(Ok((joint, took)));
+                    }
+                }
+                Err(why) => {
+                    state.joint.iter_mut().for_each(|place| *place = Place::Done(Err(why.clone())));
+                }
+            }
+            self.changed.notify_all();
+            drop(state);
+        } else {
+            drop(state);
+        }
+        let mut state = self.wait_until(|state| matches!(state.joint[rank], Place::Done(_)))?;
+        let done = std::mem::take(&mut state.joint[rank]);
+        drop(state);
+        match (own, done) {
+            (Some(error), _) => Err(error),
+            (None, Place::Done(done)) => done.map_err(Error::State),
+            (None, Place::Empty | Place::Brought(_)) => Err(Error::State("a rank has lost its place".into())),
+        }
+    }
 }
 
 /// One of those that meet.
@@ -101,6 +162,14 @@ impl Exchange for Attendant {
     fn to_all(&mut self, part: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         let found = self.meeting.exchange(self.rank, vec![part], 0, false)?;
         Ok(found.into_iter().map(Arc::unwrap_or_clone).collect())
+    }
+
+    fn shares_memory(&self) -> bool {
+        true
+    }
+
+    fn join(&mut self, brought: Result<Joint>, work: &Work<'_>) -> Result<(Joint, Duration)> {
+        self.meeting.join(self.rank, brought, work)
     }
 }
 

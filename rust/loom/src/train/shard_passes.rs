@@ -76,7 +76,7 @@ fn on_device(network: &mut Network, buckets: &[Bucket]) -> Result<Vec<DeviceGrad
 
 impl Trainer {
     /// What waits on the network's device, and goes with the trainer.
-    fn waiting(&mut self, network: &mut Network) -> Result<&mut dyn WaitingGradients> {
+    pub(super) fn waiting(&mut self, network: &mut Network) -> Result<&mut dyn WaitingGradients> {
         let waiting = match self.waiting.take() {
             Some(waiting) => waiting,
             None => network.registry.device_gradients()?.waiting_gradients(),
@@ -91,17 +91,36 @@ impl Trainer {
         }
     }
 
-    /// Adds the newest gradient on a device to so many that wait there.
+    /// Adds the newest gradient on a device to so many that wait there, which then wait no more.
     pub(super) fn add_aside(
         &mut self,
         network: &mut Network,
         buckets: &[Bucket],
         waiting: usize,
     ) -> Result<()> {
-        for _ in 0..waiting {
+        self.add_part_aside(network, buckets, waiting)?;
+        self.release_aside(network, waiting)
+    }
+
+    /// The same with the gradients of some buckets, while those of others are yet to come; so that all still wait.
+    pub(super) fn add_part_aside(
+        &mut self,
+        network: &mut Network,
+        buckets: &[Bucket],
+        waiting: usize,
+    ) -> Result<()> {
+        for below in 0..waiting {
             let newest = on_device(network, buckets)?;
-            self.waiting(network)?.add_to(newest)?;
+            self.waiting(network)?.add_to(&newest, below)?;
             network.registry.device_gradients()?.note_gradients();
+        }
+        Ok(())
+    }
+
+    /// Lets go of so many that have waited on a device, once all of them are added.
+    pub(super) fn release_aside(&mut self, network: &mut Network, waiting: usize) -> Result<()> {
+        if waiting > 0 {
+            self.waiting(network)?.release(waiting);
         }
         Ok(())
     }

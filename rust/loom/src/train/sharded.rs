@@ -9,8 +9,10 @@ use super::coding::Coding;
 use super::cut::{Cut, StepRows};
 use super::exchange::{Exchange, agree};
 use super::fault::describe_at;
+use super::joint::exchange_joint;
 use super::landing::Fate;
 use super::lockstep::meetings;
+use super::own::{Last, Own};
 use super::prepare::check_examples;
 use super::shard_gradients::{Shards, add_before, add_lefts, bucket_gradient, sum_of, take_flat, take_sums};
 use super::shard_passes::{OneByOne, Together, nodes};
@@ -19,6 +21,7 @@ use super::split;
 use super::states::take_on_states;
 use super::step::{Ended, StepReport, left_out, step_values};
 use super::summing::{halves, numbers, share};
+use super::times::{StepTimes, Watch, noted};
 use super::trainer::Trainer;
 use super::units::{Unit, carried_of_all, carried_rows, set_mean_states};
 use crate::network::Network;
@@ -30,24 +33,7 @@ use crate::state::{Carried, Fetch, State};
 use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
-
-/// What this process has of a step: sums of its shards' gradients, all but those of the last shard, which is yet to go
-/// backwards; and what the shards have come to.
-struct Own<T> {
-    sums: Sums<T>,
-    last: Option<Last<T>>,
-    units: Vec<Unit<T>>,
-}
-
-/// A shard that has gone forwards.
-struct Last<T> {
-    /// The part of the tree that it completes, and the sums that are added to its gradient, the last one first.
-    node: (usize, usize),
-    lefts: Vec<Vec<T>>,
-    /// How many of these sums wait on a device instead.
-    aside: usize,
-    values: StepValues,
-}
+use std::time::Instant;
 
 impl Trainer {
     /// One update from these rows, cut into `shards`, of which each process computes its share: the same bits for any
@@ -207,18 +193,32 @@ impl Trainer {
             Some(made) => summed_of::<T>(made, &buckets, (&own, shards), by_shard, &mut trainer.spare),
             None => trainer.own_shards::<T>(network, &cut, own, &values, states, (&buckets, by_shard)),
         };
+        let (mut watch, started) = (Watch::default(), Instant::now());
+        let (mut forward, mut backward) = (0.0, 0.0);
         let exchanged = if ranks == 1 && !by_shard && !network.registry.splits_gradients {
             // Nobody else has a part of the sum: it is made where the gradient lies.
-            let own = made(self, network);
-            own.and_then(|own| self.sum_up::<T>(network, &buckets, own, states))
+            let own = noted(&mut forward, || made(self, network));
+            own.and_then(|own| noted(&mut backward, || self.sum_up::<T>(network, &buckets, own, states)))
                 .map(|units| (None, Ok(units)))
+        } else if exchange.shares_memory() && self.run.is_remote() && !by_shard {
+            let exchanged = exchange_joint::<T, _>(exchange, (shards, &buckets), &mut watch, |send| {
+                let own = noted(&mut forward, || made(self, network))?;
+                noted(&mut backward, || self.send_joint::<T>(network, &buckets, own, states, send))
+            });
+            exchanged.and_then(|units| {
+                network.registry.device_gradients()?.note_gradients();
+                Ok((None, units))
+            })
         } else {
-            let exchanged = exchange_all::<T, _>(exchange, &route, coding.as_mut(), |send| {
-                let own = made(self, network)?;
-                self.send::<T>(network, &buckets, own, states, send)
+            let coding = coding.as_mut();
+            let exchanged = exchange_all::<T, _>(exchange, &route, (coding, &mut watch), |send| {
+                let own = noted(&mut forward, || made(self, network))?;
+                noted(&mut backward, || self.send::<T>(network, &buckets, own, states, send))
             });
             exchanged.map(|(summed, units)| (Some(summed), units))
         };
+        let mut times = StepTimes { forward, backward, ..watch.0 };
+        times.waiting = (started.elapsed().as_secs_f64() - forward - backward).max(0.0);
         self.coding = coding;
         if let Some(before) = &before {
             network.registry.set_states(before.clone());
@@ -236,9 +236,9 @@ impl Trainer {
         let fate = if loss.is_finite() {
             self.count_units(&units)?;
             if let Some(summed) = summed {
-                take_sums::<T>(network, &buckets, &summed)?;
+                noted(&mut times.sending, || take_sums::<T>(network, &buckets, &summed))?;
             }
-            self.land_sum::<T>(network, &values, &mut report, exchange)?
+            noted(&mut times.updating, || self.land_sum::<T>(network, &values, &mut report, exchange))?
         } else {
             Fate::NonFinite
         };
@@ -252,7 +252,8 @@ impl Trainer {
             whole.restore(contents);
             network.registry.carried = Some(whole);
         }
-        self.finish(network, &values, Ended { report, fate, measures: None })
+        let report = self.finish(network, &values, Ended { report, fate, measures: None })?;
+        Ok(StepReport { times: Some(times), ..report })
     }
 
     /// Lays aside what layers carry of all rows of a step, while its shards go through the network.
@@ -418,7 +419,12 @@ impl Trainer {
         Ok(())
     }
 
-    fn backward_part(&mut self, network: &mut Network, bucket: &Bucket, values: &StepValues) -> Result<()> {
+    pub(super) fn backward_part(
+        &mut self,
+        network: &mut Network,
+        bucket: &Bucket,
+        values: &StepValues,
+    ) -> Result<()> {
         if network.registry.splits_gradients {
             split::make_room(&mut network.registry, self.run.program(), &bucket.steps)?;
         }
@@ -471,11 +477,7 @@ impl Trainer {
             let mut parts = whole(bucket);
             if let Some(last) = &last {
                 let mut gradient = match coming.pop_front() {
-                    Some(Some(fetch)) => {
-                        let mut gradient: Vec<T> = Vec::new();
-                        fetch.finish(&mut |bytes| gradient = numbers(bytes).into_owned())?;
-                        gradient
-                    }
+                    Some(Some(fetch)) => numbers(fetch.land()?.bytes()).into_owned(),
                     Some(None) => bucket_gradient::<T>(network, bucket),
                     None => {
                         self.backward_part(network, bucket, &last.values)?;

@@ -2,6 +2,7 @@
 
 use super::landing::{Fate, count_explosion, count_update, foreseen_fault, land, repeats, settle};
 use super::states::take_on_states;
+use super::times::StepTimes;
 use super::trainer::{LEAST_PAUSE, Trainer};
 use super::{Examples, OnNonFinite, Rows, TrainingConfig, diagnose, watch};
 use crate::network::Network;
@@ -33,6 +34,8 @@ pub struct StepReport {
     pub skipped: bool,
     /// Whether it exploded, and the step before was taken back.
     pub exploded: bool,
+    /// Where its time went, where it was cut into shards.
+    pub times: Option<StepTimes>,
 }
 
 impl Default for StepReport {
@@ -46,6 +49,7 @@ impl Default for StepReport {
             gradient_norm: None,
             skipped: false,
             exploded: false,
+            times: None,
         }
     }
 }
@@ -412,13 +416,5 @@ pub(super) fn step_values(
 /// the optimizer's counter stays.
 pub(super) fn left_out(network: &mut Network, rate: f64) -> StepReport {
     network.optimizer_state.count_step();
-    StepReport {
-        loss: f64::NAN,
-        weight: 0.0,
-        rows: 0,
-        rate,
-        gradient_norm: None,
-        skipped: true,
-        exploded: false,
-    }
+    StepReport { rate, skipped: true, ..StepReport::default() }
 }

@@ -66,7 +66,7 @@ impl<T: Real> Parts<'_, T> {
     }
 
     /// Puts the sum over a part, from one place on, into `sum`; whether there is any.
-    fn gather(&self, node: Node, at: usize, sum: &mut [T]) -> bool {
+    pub(super) fn gather(&self, node: Node, at: usize, sum: &mut [T]) -> bool {
         if let Some(numbers) = self.find(node) {
             sum.copy_from_slice(&numbers[at..at + sum.len()]);
             return true;

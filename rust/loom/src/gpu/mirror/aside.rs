@@ -4,7 +4,7 @@ use crate::gpu::Gpu;
 use crate::gpu::device::buffer;
 use crate::gpu::dispatch::Dispatch;
 use crate::gpu::frame::{Frame, new_table};
-use crate::shader::{Accelerator, Operand, Recorder, Shader};
+use crate::shader::{Accelerator, Allocation, Operand, Recorder, Shader};
 use crate::state::{DeviceGradient, WaitingGradients};
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -21,21 +21,28 @@ pub(super) struct Aside {
 #[derive(Debug)]
 struct Copies {
     gradients: Vec<DeviceGradient>,
-    addition: Option<Addition>,
+    table: (Allocation, wgpu::BindGroup),
+    /// Of each gradient.
+    additions: Vec<Option<Addition>>,
 }
 
 /// The kernels of one addition, bound to what they read and write.
 #[derive(Debug)]
 struct Addition {
     /// What is added to.
-    to: Vec<DeviceGradient>,
-    table: wgpu::BindGroup,
+    to: Allocation,
     dispatches: Vec<Dispatch>,
 }
 
 impl Aside {
     pub(super) fn new(gpu: Arc<Gpu>) -> Self {
         Self { gpu, waiting: Vec::new(), spare: Vec::new() }
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        self.gpu.let_go_of_staging();
     }
 }
 
@@ -46,7 +53,9 @@ impl Copies {
             let memory = gpu.storage("waiting gradients", gradient.elements as u64 * 4)?;
             Ok(DeviceGradient { memory, ..gradient.clone() })
         };
-        Ok(Self { gradients: gradients.iter().map(place).collect::<Result<_>>()?, addition: None })
+        let additions = gradients.iter().map(|_| None).collect();
+        let gradients = gradients.iter().map(place).collect::<Result<_>>()?;
+        Ok(Self { gradients, table: new_table(gpu, 1)?, additions })
     }
 
     /// Whether they are of the same weights.
@@ -57,37 +66,31 @@ impl Copies {
         self.gradients.len() == gradients.len() && self.gradients.iter().zip(gradients).all(same)
     }
 
-    /// The kernels that add them to `to`; those of the last time, if these are the same gradients.
-    fn addition(&mut self, gpu: &Gpu, to: Vec<DeviceGradient>) -> Result<&Addition> {
-        let is_same = |known: &Addition| {
-            let same = |(known, to): (&DeviceGradient, &DeviceGradient)| known.memory.is(&to.memory);
-            known.to.len() == to.len() && known.to.iter().zip(&to).all(same)
-        };
-        let known = self.addition.take().filter(is_same);
+    /// The kernels that add to `to` what waits of the same weights; those of the last time, if it is the same memory.
+    fn addition(&mut self, gpu: &Gpu, to: &DeviceGradient) -> Result<&[Dispatch]> {
+        let same = |held: &DeviceGradient| (held.store, held.elements) == (to.store, to.elements);
+        let number = self.gradients.iter().position(same).ok_or_else(|| {
+            Error::Internal("the gradients that wait on the device are of other weights".into())
+        })?;
+        let known = self.additions[number].take().filter(|known| known.to.is(&to.memory));
         let addition = match known {
             Some(known) => known,
-            None => self.bound(gpu, to)?,
+            None => self.bound(gpu, number, to)?,
         };
-        Ok(self.addition.insert(addition))
+        Ok(&self.additions[number].insert(addition).dispatches)
     }
 
-    fn bound(&self, gpu: &Gpu, to: Vec<DeviceGradient>) -> Result<Addition> {
-        if !self.fit(&to) {
-            return Err(Error::Internal("the gradients that wait on the device are of other weights".into()));
-        }
-        let (memory, table) = new_table(gpu, 1)?;
-        let mut recorder = Recorder::new(gpu, 1, Operand::new(&memory, 0, 1));
-        for (waiting, held) in self.gradients.iter().zip(&to) {
-            let elements = waiting.elements;
-            Shader::new("add gradients", include_str!("aside.wgsl"))
-                .read("waiting", "f32", Operand::new(&waiting.memory, 0, elements))
-                .write("gradient", "f32", Operand::new(&held.memory, 0, elements))
-                .number("elements", elements)
-                .elements(&mut recorder, elements)?;
-        }
+    fn bound(&self, gpu: &Gpu, number: usize, to: &DeviceGradient) -> Result<Addition> {
+        let mut recorder = Recorder::new(gpu, 1, Operand::new(&self.table.0, 0, 1));
+        let elements = to.elements;
+        Shader::new("add gradients", include_str!("aside.wgsl"))
+            .read("waiting", "f32", Operand::new(&self.gradients[number].memory, 0, elements))
+            .write("gradient", "f32", Operand::new(&to.memory, 0, elements))
+            .number("elements", elements)
+            .elements(&mut recorder, elements)?;
         let dispatches = Dispatch::all(gpu, recorder.recorded, 0);
         gpu.compile(&dispatches)?;
-        Ok(Addition { to, table, dispatches })
+        Ok(Addition { to: to.memory.clone(), dispatches })
     }
 }
 
@@ -114,15 +117,21 @@ impl WaitingGradients for Aside {
         gpu.check()
     }
 
-    fn add_to(&mut self, gradients: Vec<DeviceGradient>) -> Result<()> {
-        let gone = || Error::Internal("no gradients wait on the device".into());
-        let mut copies = self.waiting.pop().ok_or_else(gone)?;
-        let Addition { table, dispatches, .. } = copies.addition(&self.gpu, gradients)?;
-        let mut frame = Frame::begin(&self.gpu, table);
-        dispatches.iter().for_each(|dispatch| frame.record(dispatch, 0));
-        frame.finish(0)?;
-        self.spare.push(copies);
-        Ok(())
+    fn add_to(&mut self, gradients: &[DeviceGradient], below: usize) -> Result<()> {
+        let Self { gpu, waiting, .. } = self;
+        let copies = waiting.iter_mut().rev().nth(below);
+        let copies = copies.ok_or_else(|| Error::Internal("no gradients wait on the device".into()))?;
+        let table = copies.table.1.clone();
+        let mut frame = Frame::begin(gpu, &table);
+        for to in gradients {
+            copies.addition(gpu, to)?.iter().for_each(|dispatch| frame.record(dispatch, 0));
+        }
+        frame.finish(0)
+    }
+
+    fn release(&mut self, count: usize) {
+        let left = self.waiting.len().saturating_sub(count);
+        self.spare.extend(self.waiting.drain(left..));
     }
 
     fn forget(&mut self) {
