@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import queue
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,8 @@ from hypothesis import strategies as st
 
 import loom
 from loom import nn
-from loom.data import Augment, image_folder
+from loom.data import Augment, TrainingBatch, image_folder
+from loom.data.loading import Loader
 from loom.data.philox import philox4x32, uniforms
 
 Image = pytest.importorskip("PIL.Image")
@@ -180,6 +184,36 @@ def test_workers_and_interruptions_change_no_bit(folder: Path, tmp_path: Path) -
         assert trained(folder, workers) == expected, workers
     for workers, breaks in ((0, (3,)), (1, (6, 1)), (4, (2, 7))):
         assert trained(folder, workers, tmp_path / f"run-{workers}", breaks) == expected, workers
+
+
+class Waits(Loader):
+    """A second batch that is not made before somebody says so."""
+
+    def __init__(self) -> None:
+        super().__init__("Waits", batch_size=1, shuffle=False, seed=0, workers=1)
+        self.go, self.begun, self.told = threading.Event(), threading.Event(), queue.Queue[bool]()
+
+    def _jobs(self, epoch: int, start: int) -> Iterator[Any]:
+        batch = TrainingBatch(np.zeros((1, 2)), np.zeros(1))
+
+        def second() -> TrainingBatch:
+            self.begun.set()
+            self.told.put(self.go.wait(20))
+            return batch
+
+        yield lambda: batch
+        yield second
+
+
+def test_who_leaves_a_loop_waits_for_no_batch() -> None:
+    # The collector of garbage may be who leaves, in the midst of the start of a thread.
+    data = Waits()
+    batches = iter(data)
+    next(batches)
+    assert data.begun.wait(20)
+    del batches
+    data.go.set()
+    assert data.told.get(timeout=20), "whoever left has waited until the batch was given up"
 
 
 def test_a_kept_run_knows_its_images(folder: Path, tmp_path: Path) -> None:

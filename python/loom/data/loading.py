@@ -159,17 +159,18 @@ class Loader:
             return
         most = self.workers * self.prefetch
         waiting: deque[Future[TrainingBatch]] = deque()
-        with ThreadPoolExecutor(self.workers, thread_name_prefix="loom-data") as pool:
-            try:
-                for job in jobs:
-                    waiting.append(pool.submit(job))
-                    if len(waiting) >= most:
-                        yield waiting.popleft().result()
-                while waiting:
+        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="loom-data")
+        try:
+            for job in jobs:
+                waiting.append(pool.submit(job))
+                if len(waiting) >= most:
                     yield waiting.popleft().result()
-            finally:
-                for future in waiting:
-                    future.cancel()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            # Whoever left the loop early may have left this to the collector of garbage, which runs anywhere: in
+            # the midst of the start of a thread, too, where to wait for one would be to wait for good.
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _finished(
         self,
