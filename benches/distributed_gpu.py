@@ -16,64 +16,10 @@ For a transformer of about 100 million weights (--small: of 80 thousand, for sof
 from __future__ import annotations
 
 import argparse
-import statistics
-from dataclasses import dataclass
 
-import numpy as np
-from distributed_scaling import VOCABULARY, Clock, Size, in_torch, network
+from distributed_scaling import Found, Size, in_torch, network, on
 
 import loom
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a training has come to: its weights, a step's seconds, and those of its parts."""
-
-    weights: str
-    seconds: float
-    parts: dict[str, float]
-
-
-def settled(values: list[float]) -> float:
-    """The median without the first ones, which compile kernels and take memory."""
-    return float(statistics.median(values[len(values) // 3 :])) if values else float("nan")
-
-
-def trained(
-    size: Size,
-    rows: int,
-    steps: int,
-    shards: int | None,
-    ranks: loom.distributed.Communicator | None,
-    device: str,
-) -> Found:
-    """Trains for some steps of so many rows in all."""
-    random = np.random.default_rng(0)
-    text = random.integers(0, VOCABULARY, (rows * steps, size.context + 1))
-    net, clock = network(size), Clock()
-    config = loom.TrainingConfig(
-        epochs=1,
-        batch_size=rows,
-        loss="cross_entropy",
-        optimizer=loom.AdamW(),
-        learning_rate=1e-4,
-        shards=shards,
-        device=device,
-        shuffle=False,
-        track_perf=True,
-        ignore_findings="all",
-        verbose=False,
-    )
-    result = loom.train(net, (text[:, :-1], text[:, 1:]), config, callbacks=[clock], distributed=ranks)
-    parts = {name: settled(values) for name, values in result.step_parts.items()}
-    return Found(net.fingerprint(), clock.seconds(), parts)
-
-
-def on(count: int, size: Size, rows: int, steps: int, shards: int | None, device: str) -> list[Found]:
-    """The same on so many ranks."""
-    if count == 1:
-        return [trained(size, rows, steps, shards, None, device)]
-    return loom.distributed.threads(count, lambda ranks: trained(size, rows, steps, shards, ranks, device))
 
 
 def copies() -> None:

@@ -63,9 +63,22 @@ class Clock(loom.Callback):
         self.ends.append(time.perf_counter())
 
     def seconds(self) -> float:
-        """The median time of a step; the first ones compile kernels."""
-        steps = np.diff(self.ends)
-        return float(statistics.median(steps[len(steps) // 3 :])) if len(steps) else float("nan")
+        """The time of a step."""
+        return settled(np.diff(self.ends).tolist())
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a training has come to: its weights, a step's seconds, and those of its parts."""
+
+    weights: str
+    seconds: float
+    parts: dict[str, float]
+
+
+def settled(values: list[float]) -> float:
+    """The median without the first ones, which compile kernels and take memory."""
+    return float(statistics.median(values[len(values) // 3 :])) if values else float("nan")
 
 
 def trained(
@@ -75,8 +88,8 @@ def trained(
     shards: int | None,
     ranks: loom.distributed.Communicator | None,
     device: str,
-) -> tuple[str, float]:
-    """Trains for some steps of so many rows in all; returns the weights' fingerprint and a step's time."""
+) -> Found:
+    """Trains for some steps of so many rows in all."""
     random = np.random.default_rng(0)
     text = random.integers(0, VOCABULARY, (rows * steps, size.context + 1))
     net, clock = network(size), Clock()
@@ -89,16 +102,16 @@ def trained(
         shards=shards,
         device=device,
         shuffle=False,
+        track_perf=True,
         ignore_findings="all",
         verbose=False,
     )
-    loom.train(net, (text[:, :-1], text[:, 1:]), config, callbacks=[clock], distributed=ranks)
-    return net.fingerprint(), clock.seconds()
+    result = loom.train(net, (text[:, :-1], text[:, 1:]), config, callbacks=[clock], distributed=ranks)
+    parts = {name: settled(values) for name, values in result.step_parts.items()}
+    return Found(net.fingerprint(), clock.seconds(), parts)
 
 
-def on(
-    count: int, size: Size, rows: int, steps: int, shards: int | None, device: str
-) -> list[tuple[str, float]]:
+def on(count: int, size: Size, rows: int, steps: int, shards: int | None, device: str) -> list[Found]:
     """The same on so many ranks."""
     if count == 1:
         return [trained(size, rows, steps, shards, None, device)]
@@ -188,20 +201,21 @@ def main() -> None:
 
     most, steps = counts[-1], given.steps
     bits = {
-        count: {found for found, _ in on(count, size, given.rows * most, 4, most, given.device)}
+        count: {each.weights for each in on(count, size, given.rows * most, 4, most, given.device)}
         for count in counts
     }
     same = len(set.union(*bits.values())) == 1
     told = "the same" if same else f"NOT THE SAME: {bits}"
     print(f"bits of {', '.join(map(str, counts))} ranks, {most} shards: {told}")
 
-    _, whole = on(1, size, given.rows, steps, None, given.device)[0]
+    whole = on(1, size, given.rows, steps, None, given.device)[0].seconds
     print(f"one rank, whole steps: {1e3 * whole:.1f} ms")
     print("ranks | loom ms | samples/s | efficiency | torch DDP ms | samples/s | efficiency | loom/torch")
     rows, times, torch_alone = given.rows, {}, None
     for count in counts:
         # A rank alone is in no need of shards; that is what efficiency is measured by.
-        seconds = on(count, size, rows * count, steps, count, given.device)[0][1] if count > 1 else whole
+        alone = count == 1
+        seconds = whole if alone else on(count, size, rows * count, steps, count, given.device)[0].seconds
         times[count] = seconds
         line = f"{count:5d} | {1e3 * seconds:7.1f} | {rows * count / seconds:9.1f} | {whole / seconds:10.3f}"
         beside = in_torch(count, size, rows, steps) if given.device == "gpu" else None
@@ -210,7 +224,7 @@ def main() -> None:
             line += f" | {1e3 * beside:12.1f} | {rows * count / beside:9.1f} | {torch_alone / beside:10.3f}"
             line += f" | {beside / seconds:10.3f}"
         print(line, flush=True)
-    _, sharded = on(1, size, rows, steps, 1, given.device)[0]
+    sharded = on(1, size, rows, steps, 1, given.device)[0].seconds
     extra = sharded - whole
     if extra > 0:
         speed = 2 * 4 * weights / extra / 1e9

@@ -168,8 +168,8 @@ class Loader:
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            # Whoever left the loop early may have left this to the collector of garbage, which runs anywhere: in
-            # the midst of the start of a thread, too, where to wait for one would be to wait for good.
+            # Whoever left the loop early may have left this to the collector of garbage, which runs anywhere,
+            # in the midst of the start of a thread, too: to wait there for a thread would be to wait for good.
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _finished(

@@ -288,24 +288,45 @@ pub(super) fn exchange_all<T: Real, R>(
             made => Ok((done, made)),
         };
     }
+    let mut done = Vec::with_capacity(count);
+    let take = |sums: Result<Sums<T>>| {
+        let (lot, coding) = (lot(done.len()), coding.as_deref_mut());
+        watch.travelled(lot.count * size_of::<T>());
+        done.push(watch.meeting(|| lot.exchange(exchange, sums, coding))?);
+        Ok(())
+    };
     // Who computes faster than gradients travel waits, so that few buckets take memory.
-    let (sender, receiver) = mpsc::sync_channel::<Result<Sums<T>>>(MOST_WAITING);
+    match hand_over((count, MOST_WAITING), take, make)? {
+        Some(made) => Ok((done, made)),
+        None => Err(unlike()),
+    }
+}
+
+/// Hands so many things over, which `make` makes one after the other, to `take` in a thread of its own; no more of them
+/// than `waiting` wait there. Returns what `make` returns; None where that is an error before all were made, which
+/// `take` is told in the place of the next one.
+///
+/// # Errors
+/// What `take` fails with.
+pub(super) fn hand_over<I: Send, R>(
+    (count, waiting): (usize, usize),
+    mut take: impl FnMut(Result<I>) -> Result<()> + Send,
+    make: impl FnOnce(&mut dyn FnMut(I)) -> Result<R>,
+) -> Result<Option<Result<R>>> {
+    let (sender, receiver) = mpsc::sync_channel(waiting);
     std::thread::scope(|scope| {
-        let travelling = scope.spawn(move || -> Result<Vec<Summed>> {
-            let mut done = Vec::with_capacity(count);
-            while done.len() < count {
-                let Ok(sums) = receiver.recv() else { return Err(unlike()) };
-                let (lot, coding) = (lot(done.len()), coding.as_deref_mut());
-                watch.travelled(lot.count * size_of::<T>());
-                done.push(watch.meeting(|| lot.exchange(exchange, sums, coding))?);
+        let taking = scope.spawn(move || -> Result<()> {
+            for _ in 0..count {
+                let Ok(made) = receiver.recv() else { return Err(unlike()) };
+                take(made)?;
             }
-            Ok(done)
+            Ok(())
         });
         let mut sent = 0;
-        let made = make(&mut |sums| {
+        let made = make(&mut |made| {
             sent += 1;
             // Who has met an error takes no more of them.
-            let _ = sender.send(Ok(sums));
+            let _ = sender.send(Ok(made));
         });
         let made = match made {
             Err(error) if sent < count => {
@@ -314,13 +335,9 @@ pub(super) fn exchange_all<T: Real, R>(
             }
             made => Some(made),
         };
-        let done = match travelling.join() {
-            Ok(done) => done?,
+        match taking.join() {
+            Ok(taken) => taken.map(|()| made),
             Err(panic) => std::panic::resume_unwind(panic),
-        };
-        match made {
-            Some(made) => Ok((done, made)),
-            None => Err(unlike()),
         }
     })
 }

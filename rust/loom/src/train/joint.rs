@@ -1,7 +1,7 @@
 //! Gradients that threads of one process add up together: each brings what it has of a bucket in memory that all see, and
 //! whoever comes last adds up all of it and writes the sum to where each wants it, in one pass over memory.
 
-use super::buckets::{Bucket, Sums};
+use super::buckets::{Bucket, Sums, hand_over};
 use super::contribution::Joint;
 use super::exchange::Exchange;
 use super::own::Own;
@@ -10,11 +10,10 @@ use super::summing::{Node, Parts, numbers, unlike};
 use super::times::Watch;
 use super::trainer::Trainer;
 use super::units::Unit;
+use crate::Result;
 use crate::network::Network;
 use crate::simd::{Cpu, Real};
 use crate::state::{Fetch, Landed, Outbound, PIECE_BYTES, State};
-use crate::{Error, Result};
-use std::sync::mpsc;
 
 /// The bytes of a sum that are made before they are written: with what they are made of, they stay in the nearest cache.
 const BLOCK_BYTES: usize = 1 << 13;
@@ -77,57 +76,37 @@ fn add_up<T: Real>(all: &[Joint], shards: usize, count: usize) -> Result<()> {
 /// Returns what `make` returns, which is its own error alone where it has handed over all.
 ///
 /// # Errors
-/// What `make` fails with before it has handed over all, in every thread; [`Error::State`] where a thread has ended.
+/// What `make` fails with before it has handed over all, in every thread; [`crate::Error::State`] where a thread has ended.
 pub(super) fn exchange_joint<T: Real, R>(
     exchange: &mut dyn Exchange,
     (shards, buckets): (usize, &[Bucket]),
     watch: &mut Watch,
     make: impl FnOnce(&mut dyn FnMut(Leaving<T>)) -> Result<R>,
 ) -> Result<Result<R>> {
-    let (sender, receiver) = mpsc::channel::<Result<Leaving<T>>>();
-    std::thread::scope(|scope| {
-        let travelling = scope.spawn(move || -> Result<Option<Error>> {
-            // What fails here after the others have their sums, they are told with the next bucket, or with all of the step.
-            let mut failed = None;
-            for bucket in buckets {
-                let Ok(leaving) = receiver.recv() else { return Err(unlike()) };
-                let brought = match failed.take() {
-                    Some(error) => Err(error),
-                    None => watch.fetching(|| leaving.and_then(Leaving::ready)),
-                };
-                let count = bucket.place.len();
-                let work = |all: &[Joint]| add_up::<T>(all, shards, count);
-                let (Joint { sums, into }, adding) = watch.meeting(|| exchange.join(brought, &work))?;
-                watch.added(adding);
-                drop(sums);
-                failed = watch.sending(|| into.send()).err();
-                watch.travelled(count * size_of::<T>());
-            }
-            Ok(failed)
-        });
-        let mut sent = 0;
-        let made = make(&mut |leaving| {
-            sent += 1;
-            // Who has met an error takes no more of them.
-            let _ = sender.send(Ok(leaving));
-        });
-        let made = match made {
-            Err(error) if sent < buckets.len() => {
-                let _ = sender.send(Err(error));
-                None
-            }
-            made => Some(made),
+    // What fails here after the others have their sums, they are told with the next bucket, or with all of the step.
+    let mut failed = None;
+    let mut left = buckets.iter();
+    let take = |leaving: Result<Leaving<T>>| {
+        let Some(bucket) = left.next() else { return Err(unlike()) };
+        let brought = match failed.take() {
+            Some(error) => Err(error),
+            None => watch.fetching(|| leaving.and_then(Leaving::ready)),
         };
-        let failed = match travelling.join() {
-            Ok(done) => done?,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        match (failed, made) {
-            (Some(error), _) => Ok(Err(error)),
-            (None, Some(made)) => Ok(made),
-            (None, None) => Err(unlike()),
-        }
-    })
+        let count = bucket.place.len();
+        let work = |all: &[Joint]| add_up::<T>(all, shards, count);
+        let (Joint { sums, into }, adding) = watch.meeting(|| exchange.join(brought, &work))?;
+        watch.added(adding);
+        drop(sums);
+        failed = watch.sending(|| into.send()).err();
+        watch.travelled(count * size_of::<T>());
+        Ok(())
+    };
+    let made = hand_over((buckets.len(), buckets.len()), take, make)?;
+    match (failed, made) {
+        (Some(error), _) => Ok(Err(error)),
+        (None, Some(made)) => Ok(made),
+        (None, None) => Err(unlike()),
+    }
 }
 
 impl Trainer {
@@ -170,6 +149,7 @@ impl Trainer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
     use crate::train::summing::{cover, share};
     use crate::train::{Attendant, Meeting};
     use std::sync::{Arc, Mutex};
