@@ -169,7 +169,7 @@ class Loader:
                 yield waiting.popleft().result()
         finally:
             # Whoever left the loop early may have left this to the collector of garbage, which runs anywhere,
-            # in the midst of the start of a thread, too: to wait there for a thread would be to wait for good.
+            # in the midst of the start of a thread, too: to wait there for a thread would never end.
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _finished(
