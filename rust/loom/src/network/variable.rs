@@ -155,16 +155,16 @@ impl Network {
     /// that of its sequence, from 1 on, or 0 for padding. Attention sees steps of its own sequence alone.
     ///
     /// # Errors
-    /// [`Error::Shape`] naming a layer that cannot take them, [`Error::Value`] for a network with named inputs, which
-    /// [`resize_inputs`](Self::resize_inputs) takes, or with axes of no fixed extent, and, where rows are packed, with
-    /// named outputs, or naming a layer in which sequences would mix. The network is then as before.
+    /// [`Error::Shape`] naming a layer that cannot take them, [`Error::Value`] for a network with named inputs or
+    /// with axes of no fixed extent, and, where rows are packed, with named outputs, or naming a layer in which
+    /// sequences would mix. The network is then as before.
     pub fn resize(&mut self, extents: impl Into<Shape>, packed: bool) -> Result<()> {
         let extents = extents.into();
         self.check_fixed("resize")?;
         if !self.inputs.is_empty() {
             return Err(Error::Value(
-                "resize takes a network with one input; this one has named inputs: resize_inputs takes extents for \
-                 each"
+                "resize takes a network with one input; this one has named inputs, which keep the extents that they \
+                 were made with"
                     .into(),
             ));
         }
@@ -184,52 +184,7 @@ impl Network {
             )));
         }
         let found = self.infer_shapes(extents.clone())?;
-        self.check_layers_fit(&found)?;
-        self.take_shapes(extents, found);
-        self.variable.packed = packed;
-        self.invalidate();
-        Ok(())
-    }
-
-    /// Gives named inputs other extents for good, one for each in their order, where no parameter depends on them.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] naming a layer that cannot take them, [`Error::Value`] for a network without named inputs, or
-    /// other numbers of them. The network is then as before.
-    pub fn resize_inputs(&mut self, extents: &[Shape]) -> Result<()> {
-        if extents.len() != self.inputs.len() || extents.is_empty() {
-            return Err(Error::Value(format!(
-                "the network has {} named inputs, got extents for {}",
-                self.inputs.len(),
-                extents.len()
-            )));
-        }
-        self.build()?;
-        for (input, extents) in self.inputs.iter().zip(extents) {
-            let what = format!("input \"{}\"", input.name);
-            if extents.is_empty() || extents.rank() != input.shape.rank() {
-                let shape = &input.shape;
-                return Err(Error::Shape(format!(
-                    "{what} has extents {shape}, which cannot become {extents}"
-                )));
-            }
-            extents::check(&what, extents)?;
-        }
-        let all = Shape::from(extents.iter().map(|extents| extents.len()).sum::<usize>());
-        extents::check("all inputs together", &all)?;
-        let found = self.infer_shapes_of(all.clone(), extents)?;
-        self.check_layers_fit(&found)?;
-        for (input, extents) in self.inputs.iter_mut().zip(extents) {
-            input.shape = extents.clone();
-        }
-        self.take_shapes(all, found);
-        self.invalidate();
-        Ok(())
-    }
-
-    /// Refuses extents for which layers would have other parameters, or keep something else.
-    fn check_layers_fit(&self, found: &NetworkShapes) -> Result<()> {
-        self.check_parameters_fit(found)?;
+        self.check_parameters_fit(&found)?;
         for (placed, shapes) in self.layers().zip(&found.layers) {
             let specs = placed.layer.states(&shapes.inputs);
             let held = self.registry.kept(placed.states.clone())?;
@@ -238,6 +193,9 @@ impl Network {
                 return Err(at_layer(placed, Error::Shape("what it keeps is for other extents".into())));
             }
         }
+        self.take_shapes(extents, found);
+        self.variable.packed = packed;
+        self.invalidate();
         Ok(())
     }
 
