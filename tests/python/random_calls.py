@@ -207,6 +207,13 @@ def labels(net: loom.Network, count: int = 4) -> Any:
     return np.arange(count) % 3
 
 
+def targets(net: loom.Network, count: int = 4) -> Any:
+    """Numbers as the network gives them: what it is to come to, or what its outputs are weighed by."""
+    if net.config.outputs:
+        return {entry.name: np.ones((count, 3)) for entry in net.config.outputs}  # type: ignore[union-attr]
+    return np.ones((count, 3))
+
+
 def handle(net: loom.Network) -> Any:
     return net.layers[0]
 
@@ -327,7 +334,7 @@ def forked(net: Any) -> None:
 CALLS: dict[str, Call] = {
     "predict": lambda draw, net: net.predict(maybe(draw, rows(net)), batch_size=maybe(draw, 2)),
     "forward": lambda draw, net: net.forward(maybe(draw, rows(net)), **some(draw, training=True)),
-    "backward": lambda draw, net: (net.forward(rows(net)), net.backward(maybe(draw, np.ones((4, 3))))),
+    "backward": lambda draw, net: (net.forward(rows(net)), net.backward(maybe(draw, targets(net)))),
     "clip": lambda draw, net: net.clip_gradients(maybe(draw, 1.0)),
     "apply": lambda draw, net: net.apply_gradients(maybe(draw, 0.1)),
     "optimizer": lambda draw, net: net.set_optimizer(maybe(draw, "adam")),
@@ -377,7 +384,7 @@ CALLS: dict[str, Call] = {
     ),
     "activations": lambda draw, net: net.activations(maybe(draw, rows(net)), **some(draw, batch_size=2)),
     "input gradients": lambda draw, net: net.input_gradients(
-        maybe(draw, rows(net)), maybe(draw, np.ones((4, 3)))
+        maybe(draw, rows(net)), maybe(draw, targets(net))
     ),
     "observe": lambda draw, net: net.unobserve(net.observe(odd(draw), **some(draw, depth=1)) and None),
     "config": lambda draw, net: loom.Network.from_config(mutated(draw, net.config.to_config())).predict(
