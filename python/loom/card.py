@@ -22,8 +22,8 @@ class ModelCard(Plain):
 
     Args:
         labels: The names of the classes, in the order of the outputs; where outputs have names, such a list
-            for each that tells classes, {"kind": ["cat", "dog"]}. None where outputs are no classes, or nobody
-            has named them.
+            for each that tells classes, {"kind": ["cat", "dog"]}. None where outputs are no classes, or
+            nobody has named them.
         preprocessing: What was done to samples before they came to the network, such as
             `{"mean": [0.13], "std": [0.31]}`: anything that JSON holds.
         description: What the network is for, what it learned from, how good it is.
@@ -56,8 +56,10 @@ class ModelCard(Plain):
                 raise ConfigError(f"ModelCard: {name} is a dictionary, got {shown(value)}")
         given: object = self.labels
         if isinstance(given, Mapping):
-            labels = {str(name): _labels(listed, f'labels of output "{name}"') for name, listed in given.items()}
-            object.__setattr__(self, "labels", labels)
+            by_output = {
+                str(name): _labels(labels, f'labels of output "{name}"') for name, labels in given.items()
+            }
+            object.__setattr__(self, "labels", by_output)
         elif given is not None:
             object.__setattr__(self, "labels", _labels(given, "labels"))
         for each in fields(self):

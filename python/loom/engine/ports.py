@@ -140,9 +140,7 @@ class Ports:
                 return cast("Coordinate", tuple(entry.cell))
         raise unknown("output", output, self.output_names)
 
-    def target_shapes(
-        self, kinds: Mapping[str, TargetKind], *, labelled: bool
-    ) -> dict[str, tuple[int, ...]]:
+    def target_shapes(self, kinds: Mapping[str, TargetKind], *, labelled: bool) -> dict[str, tuple[int, ...]]:
         """Returns one sample's extents of the targets of every output, as they lie in a row.
 
         Args:
@@ -186,7 +184,8 @@ class Ports:
             (rows, elements) of the network's precision.
 
         Raises:
-            DataError: A name is missing, a label is of no class, or the targets have different numbers of rows.
+            DataError: A name is missing, a label is of no class, or the targets have different numbers of
+                rows.
             ConfigError: A name is unknown.
             ShapeError: A target does not fit its output.
             DTypeError: It does not hold numbers.

@@ -19,7 +19,7 @@ from loom.data import as_target
 from loom.engine import engine_of
 from loom.errors import ConfigError, DataError
 from loom.grid import locate_given
-from loom.losses import OwnLoss, is_classification, suited
+from loom.losses import AUTO, OwnLoss, is_classification, suited
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe, watch_settings
 from loom.mesh.keeping import MeshKeeper

@@ -165,7 +165,11 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
         x, kind = await samples_of(request)
         return answer_of(await batcher.predict(x), request, kind)
 
-    @app.post("/predict", summary="What the network says to samples", **_documented(net, labelled=bool(labels), by_name=outputs is not None))
+    @app.post(
+        "/predict",
+        summary="What the network says to samples",
+        **_documented(net, labelled=bool(labels), by_name=outputs is not None),
+    )
     async def predict(request: Request) -> Response:
         nonlocal under_way
         began = perf_counter()
@@ -241,7 +245,7 @@ def _description(net: Network) -> dict[str, Any]:
 
 
 def _labels_by_output(told: object, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Sequence[str]]:
-    """Returns the labels of outputs that have as many values as there are labels; one without a name is ""."""
+    """Returns the labels of outputs that have a value for each; an output without a name is ""."""
     given = told if isinstance(told, Mapping) else {"": told or ()}
     return {name: given[name] for name, shape in shapes.items() if shape == (len(given.get(name, ())),)}
 

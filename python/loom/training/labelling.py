@@ -230,7 +230,7 @@ def indexed(target: Foreign, classes: Classes | None) -> Foreign:
     if classes is None:
         return target
     array = as_names(target)
-    return classes.indices(array) if array.dtype.kind in KINDS[classes.kind] or array.dtype.kind == "U" else target
+    return classes.indices(array) if array.dtype.kind in f"U{KINDS[classes.kind]}" else target
 
 
 def with_indices(source: SourceT, classes: Classes | None) -> SourceT:

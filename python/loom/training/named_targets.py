@@ -1,4 +1,4 @@
-"""What targets of named outputs say of a training: what their classes are called, what losses of one's own take."""
+"""What targets of named outputs say: what classes are called, and what losses of one's own take."""
 
 from __future__ import annotations
 
@@ -93,9 +93,7 @@ def _learn(engine: Engine, config: TrainingConfig, data: object) -> None:
         remember_classes_by_output(engine.native, found)
 
 
-def _classes(
-    config: TrainingConfig, name: str, shape: tuple[int, ...], targets: list[Any]
-) -> Classes | None:
+def _classes(config: TrainingConfig, name: str, shape: tuple[int, ...], targets: list[Any]) -> Classes | None:
     loss = cast("Mapping[str, Any]", config.loss)[name]
     binary = shape == (1,) and losses.name_of(loss) in BINARY
     of_own = isinstance(loss, OwnLoss) and loss.classes is None

@@ -172,7 +172,8 @@ class _MetricOfOutput(_OfOutput):
 
     def __call__(self, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
         given, wanted, labelled = self._parts(outputs, targets)
-        if not labelled and losses.target_kind(self._loss) == "classes" and bool(np.isin(wanted, (0.0, 1.0)).all()):
+        shares = not labelled and losses.target_kind(self._loss) == "classes"
+        if shares and bool(np.isin(wanted, (0.0, 1.0)).all()):
             wanted = wanted.argmax(axis=1 if wanted.ndim == 4 else -1)
         zero, several = losses.decides_at_zero(self._loss), self._classes > 1
         if isinstance(self._metric, metrics.Accuracy) and not several:
@@ -259,7 +260,9 @@ def _batch(
         if isinstance(weight, Mapping):
             weight = ports.pack_weights(weight, len(target), engine.precision)
     elif isinstance(weight, Mapping):
-        raise DataError("weights by name are of named outputs, and this network has a single one: give an array")
+        raise DataError(
+            "weights by name are of named outputs, and this network has one output: give an array"
+        )
     return TrainingBatch(ports.pack(item.input, engine.precision), target, weight)
 
 

@@ -21,18 +21,7 @@ class TargetRule(Protocol):
     """What training asks of a way to learn by targets; a `loom.TweenConfig` is one."""
 
     @property
-    def _of_engine(loss: Any) -> tuple[Any, dict[str, object] | None]:  # noqa: ANN401 - as a config has it
-    """Returns the loss that says what targets are like, and what is minimised in its place."""
-    if isinstance(loss, losses.Expr):
-        own: dict[str, object] = {"expression": loss.expression}
-    elif isinstance(loss, losses.OwnLoss):
-        own = {"labelled" if loss.labelled else "provided": loss.number}
-    else:
-        return loss, None
-    return "nll" if losses.is_classification(loss) else "mse", own
-
-
-def base_rate(self) -> float:
+    def base_rate(self) -> float:
         """The learning rate, where `TrainingConfig` gives none."""
         ...
 
@@ -92,7 +81,7 @@ def engine_config(
         engine["outputs"] = [
             {
                 "loss": encode(loss),
-                "own_loss": mine,
+                **({} if mine is None else {"own_loss": mine}),
                 "weight": loss_weights.get(name, 1.0),
                 "class_weight": of_classes.get(name),
             }
@@ -106,6 +95,17 @@ def engine_config(
     if tween is not None:
         engine["tween"] = tween.engine_settings()
     return json.dumps(engine)
+
+
+def _of_engine(loss: Any) -> tuple[Any, dict[str, object] | None]:  # noqa: ANN401 - as a config has it
+    """Returns the loss that says what targets are like, and what is minimised in its place."""
+    if isinstance(loss, losses.Expr):
+        own: dict[str, object] = {"expression": loss.expression}
+    elif isinstance(loss, losses.OwnLoss):
+        own = {"labelled" if loss.labelled else "provided": loss.number}
+    else:
+        return loss, None
+    return "nll" if losses.is_classification(loss) else "mse", own
 
 
 def base_rate(config: TrainingConfig, tween: TargetRule | None) -> float:
