@@ -111,7 +111,8 @@ def _classes(config: TrainingConfig, name: str, shape: tuple[int, ...], targets:
         arrays.append(array)
     labels = arrays[0] if len(arrays) == 1 else together(arrays)
     outputs = 2 if shape == (1,) else losses.class_count(shape)
-    if labels is None or labels.ndim != len(shape):
+    if labels is None or labels.ndim != len(shape) or (labels.dtype.kind == "b" and outputs != 2):
+        # Truth among several classes is the first two of them.
         return None
     classes = Classes.of(labels)
     if classes.kind == "integer" and not are_no_indices(labels, outputs, len(classes.values)):
