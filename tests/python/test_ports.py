@@ -333,7 +333,9 @@ def test_what_tells_classes_is_numbers_or_booleans() -> None:
     loom.train(other, (x, {**y, "kind": (y["kind"] > 0).astype(int)}), quiet())
     assert net.fingerprint() == other.fingerprint()
     named = {**y, "kind": np.array(["a", "b", "c"])[y["kind"]]}
-    with pytest.raises(DTypeError, match=r'output "kind": got labels of dtype .* has no names for its classes'):
+    with pytest.raises(
+        DTypeError, match=r'output "kind": got labels of dtype .* has no names for its classes'
+    ):
         net.evaluate((x, named), quiet())
     loom.train(net, (x, named), quiet())
     loom.train(other, (x, y), quiet())

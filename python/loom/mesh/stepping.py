@@ -205,7 +205,7 @@ class Stepper:
         sample = engine.as_input(x)
         target = None
         if y is not None and self._ports is not None:
-            settled, _ = settled_by_targets(engine, self.config, [(None, y)])
+            settled, _ = settled_by_targets(engine, self.config, cast("Any", (None, y)))
             if settled != self.config:
                 self._refollow(settled)
             target = self._ports.pack_targets(y, self._of_outputs, engine.precision)

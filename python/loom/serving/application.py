@@ -246,8 +246,9 @@ def _description(net: Network) -> dict[str, Any]:
 
 def _labels_by_output(told: object, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Sequence[str]]:
     """Returns the labels of outputs that have a value for each; an output without a name is ""."""
-    given = told if isinstance(told, Mapping) else {"": told or ()}
-    return {name: given[name] for name, shape in shapes.items() if shape == (len(given.get(name, ())),)}
+    given: Any = told if isinstance(told, Mapping) else {"": told or ()}
+    known = {name: given[name] for name in shapes if name in given}
+    return {name: labels for name, labels in known.items() if shapes[name] == (len(labels),)}
 
 
 def _documented(net: Network, *, labelled: bool, by_name: bool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from loom import losses, metrics
 from loom._settings.suggestions import shown, unknown
-from loom._typing import TargetKind
+from loom._typing import ArrayLike, TargetKind
 from loom.data import Classes, Data, TrainingBatch
 from loom.data.foreign import adopted
 from loom.engine import Engine
@@ -263,7 +263,9 @@ def _batch(
         raise DataError(
             "weights by name are of named outputs, and this network has one output: give an array"
         )
-    return TrainingBatch(ports.pack(item.input, engine.precision), target, weight)
+    # Samples of open extents are put into rows of like ones afterwards.
+    given = item.input if engine.sizing is not None else ports.pack(item.input, engine.precision)
+    return TrainingBatch(cast("ArrayLike", given), target, weight)
 
 
 class _Batches:
