@@ -16,7 +16,7 @@ from loom import nn
 from loom.errors import ConfigError, InvalidValueError, NonFiniteError, StateError
 
 VOCABULARY = 61
-# Tokens of one call that are few: a software adapter compiles for half a minute what four of two sequences take.
+# Tokens of one call that are few: software compiles for half a minute what four of two sequences take.
 SEVERAL = 4 if os.environ.get("LOOM_SOAK") == "1" else 2
 
 
