@@ -348,7 +348,7 @@ def test_weights_by_output_are_those_of_numpy() -> None:
     with pytest.raises(InvalidValueError, match="at least 0"):
         loom.train(net, (x, y, {"kind": -weights["kind"]}), config())
     single = loom.Sequential([nn.Dense(1)], input_shape=3)
-    with pytest.raises(DataError, match="weights by name are of named outputs"):
+    with pytest.raises(DTypeError, match="weight: expected real numbers, got dtype object from dict"):
         single.fit(x, y["age"], sample_weight=weights, verbose=False)
 
 

@@ -247,8 +247,8 @@ class Sizing:
             if here != there:
                 raise ShapeError(
                     f'output "{name}" has the extents of the input, which are open, and outputs with names '
-                    "are of fixed ones: nn.SequencePool, a recurrent layer or a global pooling before it makes "
-                    "it so, or give the network one output without a name"
+                    "are of fixed ones: nn.SequencePool, a recurrent layer or a global pooling before it "
+                    "makes it so, or give the network one output without a name"
                 )
         return tuple(a if a == b else None for a, b in zip(first, second, strict=True))
 

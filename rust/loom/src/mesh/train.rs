@@ -94,8 +94,7 @@ impl Stepper {
                 None => (training.loss, &training.own_loss),
             };
             // Where links arrive behind a softmax, the loss is not computed from its input.
-            if let Some(last) =
-                last.and_then(|number| network.layers().nth(number)).filter(|_| own.is_none())
+            if let Some(last) = last.and_then(|number| network.layers().nth(number)).filter(|_| own.is_none())
                 && last.layer().absorb_loss(&loss.0).is_some()
             {
                 return Err(Error::Value(format!(

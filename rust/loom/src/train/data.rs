@@ -255,11 +255,7 @@ impl<'a> Examples<'a> {
             let several = named > 0 || output.rank() > 1;
             let by_step = weight.shape() == [self.rows(), outer] && several;
             if weight.shape() != [self.rows()] && !by_step {
-                let steps = if several {
-                    format!(", or ({}, {outer})", self.rows())
-                } else {
-                    String::new()
-                };
+                let steps = if several { format!(", or ({}, {outer})", self.rows()) } else { String::new() };
                 return Err(Error::Shape(format!(
                     "sample weights have shape {}, expected ({},){steps}",
                     Shape::from(weight.shape()),
