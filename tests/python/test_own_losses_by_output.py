@@ -133,6 +133,34 @@ def test_a_step_follows_the_gradient_of_the_sum() -> None:
     assert_one_step_follows(net, (x, y), config())
 
 
+def test_metrics_of_ones_own_see_what_the_loss_sees() -> None:
+    """Class indices where a loss of one's own takes them; the places of other outputs follow from that."""
+
+    def farthest(output: Array, target: Array) -> float:
+        return float(np.abs(output - target).max())
+
+    def right(output: Array, target: Array) -> float:
+        assert target.dtype.kind == "i"
+        return float((output.argmax(axis=1) == target).mean())
+
+    close = loom.metrics.Expr("abs(y - t) < 0.5", called="close")
+    chosen = config(metrics={"age": ["mae", farthest, close], "kind": ["accuracy", right]})
+    net, (x, y) = three_heads(), samples()
+    result = loom.train(net, (x, y), chosen, validation=(x, y))
+    output: Any = net.predict(x)
+    difference = np.abs(output["age"][:, 0] - y["age"])
+    wanted = {
+        "age_mae": difference.mean(),
+        "age_farthest": difference.max(),
+        "age_close": (difference < 0.5).mean(),
+        "kind_accuracy": (output["kind"].argmax(axis=1) == y["kind"]).mean(),
+        "kind_right": (output["kind"].argmax(axis=1) == y["kind"]).mean(),
+    }
+    for name, value in wanted.items():
+        assert abs(net.evaluate((x, y))[name] - value) < 1e-12
+        assert abs(result.metrics[f"val_{name}"][-1] - value) < 1e-12
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_own_losses_stand_beside_others(seed: int) -> None:
     """Any mixture of losses of one's own and loom's, soft targets and class indices, row weights and none."""

@@ -20,6 +20,7 @@ from loom.errors import DataError, DTypeError, ShapeError
 from loom.losses import OwnLoss
 from loom.training.config import TrainingConfig
 from loom.training.labelling import BINARY, are_no_indices, together, unequal
+from loom.training.ported import metrics_under
 
 __all__ = ["settled_by_targets"]
 
@@ -61,7 +62,7 @@ def settled_by_targets(
             continue
         classes = name in known or losses.suited(shapes[name], as_names(target)) == "cross_entropy"
         settled[name] = chosen[name].of_classes(classes=classes)
-    return replace(config, loss=settled), data
+    return replace(config, loss=settled, metrics=metrics_under(cast("Any", config.metrics), settled)), data
 
 
 def _learn(engine: Engine, config: TrainingConfig, data: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from loom.engine.ports import Ports
 from loom.errors import ConfigError, DataError
 from loom.training.config import TrainingConfig, by_output
 
-__all__ = ["loss_metrics", "packed", "settled_outputs", "target_kinds"]
+__all__ = ["loss_metrics", "metrics_under", "packed", "settled_outputs", "target_kinds"]
 
 
 def settled_outputs(engine: Engine, config: TrainingConfig) -> TrainingConfig:
@@ -107,6 +108,12 @@ class _OfOutput:
         self._classes = losses.class_count(self._shapes[output])
         self.__name__ = f"{output}_{name}"
 
+    def under(self, chosen: Mapping[str, Any]) -> _OfOutput:
+        """Returns the same figure where outputs have these losses."""
+        made = copy(self)
+        made._loss, made._kinds = chosen[self._output], target_kinds(chosen)
+        return made
+
     def _parts(self, outputs: NDArray[Any], targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], bool]:
         """Returns the output's part of rows, and of targets, and whether the latter are class indices."""
         labelled = self._ports.is_labelled(targets.shape[1], self._kinds)
@@ -115,6 +122,16 @@ class _OfOutput:
         kind = self._kinds[self._output]
         labelled = kind in {"indices", "labels"} or (kind == "classes" and labelled)
         return given, wanted.astype(np.int64) if labelled else wanted, labelled
+
+
+def metrics_under(given: Iterable[Any], chosen: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Returns metrics of named outputs that know what losses take, once that is settled.
+
+    Args:
+        given: The metrics of a config that `settled_outputs` has made.
+        chosen: The losses by output.
+    """
+    return tuple(metric.under(chosen) if isinstance(metric, _OfOutput) else metric for metric in given)
 
 
 def target_kinds(chosen: Mapping[str, Any]) -> dict[str, TargetKind]:
