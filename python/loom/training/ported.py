@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from loom import losses, metrics
 from loom._settings.suggestions import shown, unknown
-from loom._typing import ArrayLike, TargetKind
+from loom._typing import TargetKind
 from loom.data import Classes, Data, TrainingBatch
 from loom.data.foreign import adopted
 from loom.engine import Engine
@@ -270,7 +270,8 @@ def _batch(
         item = TrainingBatch(*item)
     if not isinstance(item, TrainingBatch):
         raise DataError(f"expected a TrainingBatch, (x, y) or (x, y, weight), got {shown(item)}")
-    target, weight = item.target, item.weight
+    # By name these are dictionaries.
+    target, weight, given = item.target, cast("Any", item.weight), item.input
     if ports.outputs:
         kinds = target_kinds(cast("Mapping[str, Any]", config.loss))
         target = ports.pack_targets(target, kinds, engine.precision, labels=labels)
@@ -281,8 +282,9 @@ def _batch(
             "weights by name are of named outputs, and this network has one output: give an array"
         )
     # Samples of open extents are put into rows of like ones afterwards.
-    given = item.input if engine.sizing is not None else ports.pack(item.input, engine.precision)
-    return TrainingBatch(cast("ArrayLike", given), target, weight)
+    if engine.sizing is None:
+        given = ports.pack(given, engine.precision)
+    return TrainingBatch(given, target, weight)
 
 
 class _Batches:
