@@ -168,10 +168,8 @@ class Sampler:
         with np.errstate(over="ignore"):
             warmed = changed / temperature if temperature else changed
         # At zero nothing is left to chance, and so near to it that the quotients are no numbers.
-        if temperature == 0.0 or np.isinf(warmed.max()):
-            place = int(changed.argmax())
-        else:
-            place = self._drawn(warmed)
+        is_certain = temperature == 0.0 or np.isinf(warmed.max())
+        place = int(changed.argmax()) if is_certain else self._drawn(warmed)
         token = place if allowed is None else int(allowed[place])
         self._place += 1
         self._counts[token] += 1
