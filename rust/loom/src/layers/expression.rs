@@ -1,5 +1,7 @@
 //! A function of one's own as a layer, given as text.
 
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
+
 use super::activation::{activate, activate_backward};
 use super::kind_registry::Configured;
 use super::one_input::{Backward, OneInput, one_input};
@@ -83,7 +85,7 @@ impl ExpressionParameter {
             );
         };
         let (mut own_before, mut one_behind) = (false, false);
-        for (own, axis) in self.shape.iter().zip(&axes[lead..]) {
+        for (own, axis) in self.shape.iter().zip(axes.iter().skip(lead)) {
             match (own, axis) {
                 (1, 1) => {}
                 (1, _) => one_behind = own_before,
@@ -166,7 +168,7 @@ impl Configured for Expr {
                     "\"{name}\" has a meaning in expressions; name the parameter otherwise"
                 )));
             }
-            if self.parameters[..place].iter().any(|other| other.name == *name) {
+            if self.parameters.iter().take(place).any(|other| other.name == *name) {
                 return Err(Error::Value(format!("there are two parameters \"{name}\"")));
             }
             if !(*initial as f32).is_finite() {
