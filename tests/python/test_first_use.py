@@ -60,7 +60,7 @@ def test_threads_that_use_loom_first_at_once_load_it_one_by_one() -> None:
         assert json.loads(finished.stdout) == {"wrong": [], "alive": 0, "most": 1}
 
 
-CROSSING = """
+CROSSING = r"""
 import sys, threading, time
 import loom
 
