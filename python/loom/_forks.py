@@ -43,9 +43,9 @@ renewed: WeakSet[_Renewable] = WeakSet()
 class _Loading:
     """Whose turn it is to load a part of loom: one thread at a time, and a fork is as a thread.
 
-    Modules that several threads load at once wait for each other, those of one package even in circles; Python
-    then lets one of them go on with a module that is half there. So who is first loads, and the others wait until
-    it is done.
+    Modules that several threads load at once wait for each other, those of one package even in circles;
+    Python then lets one of them go on with a module that is half there. So who is first loads, and the others
+    wait until it is done.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,8 @@ def _is_importer() -> bool:
     """Whether this thread is in the middle of loading a module, for which others may wait."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        # Not any frame of Python's importer: `from loom import nn` asks for an attribute by one, and holds nothing.
+        # Not any frame of Python's importer: by one of them `from loom import nn` asks for an attribute, and
+        # holds nothing.
         if frame.f_code.co_name == "_find_and_load_unlocked" and frame.f_globals is _bootstrap.__dict__:
             return True
         frame = frame.f_back

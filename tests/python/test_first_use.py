@@ -1,4 +1,4 @@
-"""Threads that use loom first at the same moment: what is loaded is loaded by one of them, and the others wait."""
+"""Threads that use loom first at the same moment: one of them loads what there is to load, the others wait."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ import sys, threading, time
 import loom
 
 with open("crossing.py", "w") as module:
-    module.write("import loom, __main__ as m\nm.begun.set()\nm.asked.wait()\nfound = loom.Network, loom.train\n")
+    module.write("import loom, __main__ as main\nmain.begun.set()\nmain.asked.wait()\n")
+    module.write("found = loom.Network, loom.train\n")
 sys.path.insert(0, "")
 begun, asked = threading.Event(), threading.Event()
 load = loom.import_module

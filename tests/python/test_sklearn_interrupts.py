@@ -29,7 +29,7 @@ class AtLine:
     def __init__(self, number: int) -> None:
         self.left = number
 
-    def __call__(self, frame: FrameType, event: str, argument: object) -> Any:  # noqa: ANN401 - itself
+    def __call__(self, frame: FrameType, event: str, argument: object) -> Any:
         if not frame.f_code.co_filename.startswith(HERE):
             return None
         # Its end is in the hands of what is proved here.
@@ -66,7 +66,7 @@ def outcome(model: Any) -> bytes:
     ],
 )
 def test_a_fit_that_ctrl_c_ends_anywhere_leaves_what_was_fitted_before(make: Callable[[], Any]) -> None:
-    """The second fit has other features and other labels, so that nothing of it may be mixed with the first."""
+    """The second fit has other features and other labels: nothing of it may be mixed with the first."""
     labels = Y if isinstance(make(), LoomRegressor) else LABELS
     model, ends = make().fit(X, Y), 0
     before, known = outcome(model), dict(vars(model))
@@ -81,14 +81,13 @@ def test_a_fit_that_ctrl_c_ends_anywhere_leaves_what_was_fitted_before(make: Cal
         assert outcome(model) == before
     assert ends > 20
     whole = make().fit(OTHER, labels)
-    np.testing.assert_array_equal(
-        whole.network_.predict(OTHER), model.network_.predict(OTHER)
-    )
+    np.testing.assert_array_equal(whole.network_.predict(OTHER), model.network_.predict(OTHER))
 
 
 @pytest.mark.parametrize("make", [LoomClassifier, LoomRegressor])
 def test_a_pass_that_ctrl_c_ends_anywhere_can_be_made_again(make: type) -> None:
-    model, ends = make(**QUICK).partial_fit(X, Y, **({"classes": [0, 1, 2]} if make is LoomClassifier else {})), 0
+    labels = {"classes": [0, 1, 2]} if make is LoomClassifier else {}
+    model, ends = make(**QUICK).partial_fit(X, Y, **labels), 0
     for number in range(1, 1000):
         passes = model.n_iter_
         if not AtLine(number).interrupted(lambda: model.partial_fit(X, Y)):
@@ -103,7 +102,7 @@ def test_a_pass_that_ctrl_c_ends_anywhere_can_be_made_again(make: type) -> None:
 class FirstStep(loom.Callback):
     """Ctrl-C before the first epoch has come to its end."""
 
-    def on_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ANN401 - as callbacks have it
+    def on_batch_end(self, batch: int, logs: Any = None) -> None:
         raise KeyboardInterrupt
 
 

@@ -157,8 +157,9 @@ class LoomClassifier(ClassifierMixin, Learner):
 
         Raises:
             ValueError: An array cannot be used; errors of loom's that tell what is wrong derive from it.
-            KeyboardInterrupt: Ctrl-C came before or after the training, and the estimator is as it was. While the
-                network learns, it ends the training with a warning, and the estimator has what was learned.
+            KeyboardInterrupt: Ctrl-C came before or after the training, and the estimator is as it was. While
+                the network learns, it ends the training with a warning, and the estimator has what was
+                learned.
         """
         with self._whole():
             return self._fit(X, y, sample_weight, once=False, classes=None)

@@ -66,7 +66,8 @@ class Learner(BaseEstimator):
     def _whole(self) -> Iterator[None]:
         """Ctrl-C, where it ends what is done here half way, leaves the estimator as it was.
 
-        A network that learned further before then has learned; one that was made anew is none of the estimator's.
+        A network that learned further before then has learned; one that was made anew is none of the
+        estimator's.
         """
         before = dict(vars(self))
         try:

@@ -212,11 +212,19 @@ fn race(seed: u64, threads: usize, calls: usize) -> Result<(usize, usize)> {
         let mut alone = network(kind + seed as usize, precision)?;
         for after in 0..=shared.changes.len() {
             for (.., own, outcome) in seen.iter().filter(|(which, when, ..)| (*which, *when) == (of, after)) {
-                assert_eq!(told(look(&alone, *own)), *outcome, "race {seed}, network {of}, after change {after}");
+                assert_eq!(
+                    told(look(&alone, *own)),
+                    *outcome,
+                    "race {seed}, network {of}, after change {after}"
+                );
                 count(outcome);
             }
             if let Some((own, outcome)) = shared.changes.get(after) {
-                assert_eq!(told(change(&mut alone, *own)), *outcome, "race {seed}, network {of}, change {after}");
+                assert_eq!(
+                    told(change(&mut alone, *own)),
+                    *outcome,
+                    "race {seed}, network {of}, change {after}"
+                );
                 count(outcome);
             }
         }

@@ -252,13 +252,14 @@ impl OneInput for Expr {
         let (results, _) = b.evaluate(&plan, given, "dx")?;
         let mut input_gradient = None;
         for (of, result) in of.into_iter().zip(results) {
-            let Some(parameter) = of.0.checked_sub(1) else {
+            // The input comes first.
+            let Some(parameter) = of.0.checked_sub(1).and_then(|number| self.parameters.get(number)) else {
                 input_gradient = Some(result);
                 continue;
             };
             let Total { outer, channels, inner } = shaped.total(of)?;
             let sum = BiasGradient { outer, channels, inner };
-            cx.contribute(b, &self.parameters[parameter].name, sum, &[result])?;
+            cx.contribute(b, &parameter.name, sum, &[result])?;
         }
         Ok(input_gradient)
     }

@@ -94,7 +94,11 @@ impl<'a> Parser<'a, '_> {
         let behind = from.lines().next().unwrap_or_default();
         let count = self.text.get(place).and_then(|text| text.lines().next()).unwrap_or_default();
         let (spaces, carets) = (before.chars().count(), count.chars().count().max(1));
-        Error::Value(format!("{what}\n    {before}{behind}\n    {}{}", " ".repeat(spaces), "^".repeat(carets)))
+        Error::Value(format!(
+            "{what}\n    {before}{behind}\n    {}{}",
+            " ".repeat(spaces),
+            "^".repeat(carets)
+        ))
     }
 
     fn advance(&mut self) -> Result<()> {
