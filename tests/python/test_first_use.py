@@ -1,4 +1,4 @@
-"""Threads that use loom first at the same moment: one of them loads what there is to load, the others wait."""
+"""Threads that use loom first at the same moment: one of them loads what there is, and the others wait."""
 
 from __future__ import annotations
 
