@@ -417,6 +417,7 @@ macro_rules! kind_and_config {
 pub(super) use kind_and_config;
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "it parses nothing")]
 mod tests {
     use super::*;
     use crate::layers::{from_config, samples, schema};
