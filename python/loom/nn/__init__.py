@@ -47,6 +47,7 @@ from loom.nn.pooling import (
     MaxPool2D,
     MaxPool3D,
 )
+from loom.nn.position_bias import ALiBi, PositionBias, RelativeBias
 from loom.nn.randomness import GaussianNoise, SpatialDropout1D, SpatialDropout2D, SpatialDropout3D
 from loom.nn.recurrent import GRU, LSTM, RNN
 from loom.nn.rotary import DynamicRule, Llama3Rule, LongRopeRule, Rotary, RotaryRule, YarnRule
@@ -71,6 +72,7 @@ __all__ = [
     "LSTM",
     "RNN",
     "Activation",
+    "ALiBi",
     "ActivationFunction",
     "AdaptiveAvgPool1D",
     "AdaptiveAvgPool2D",
@@ -138,8 +140,10 @@ __all__ = [
     "PixelShuffle",
     "PixelUnshuffle",
     "PositionalEmbedding",
+    "PositionBias",
     "RMSNorm",
     "Reshape",
+    "RelativeBias",
     "Residual",
     "Rotary",
     "RotaryRule",

@@ -64,7 +64,7 @@ pub use adaptive_pooling::{
     AdaptiveAvgPool, AdaptiveAvgPool1D, AdaptiveAvgPool2D, AdaptiveAvgPool3D, AdaptiveMaxPool,
     AdaptiveMaxPool1D, AdaptiveMaxPool2D, AdaptiveMaxPool3D,
 };
-pub use attention::{MultiHeadAttention, QkNorm, RotaryConfig, RotaryRule};
+pub use attention::{MultiHeadAttention, PositionBiasConfig, QkNorm, RotaryConfig, RotaryRule};
 pub use chain::Chain;
 pub use checkpoint::Checkpoint;
 pub use class_token::ClassToken;

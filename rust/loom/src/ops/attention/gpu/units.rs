@@ -37,6 +37,8 @@ impl Attention {
         let whole = |vectors: usize| vectors.is_multiple_of(FRAGMENT) && vectors >= FRAGMENT;
         self.mixed
             && !self.cached
+            && self.dropout == 0.0
+            && self.bias.is_none()
             && capabilities.has_matrix_units()
             && capabilities.workgroup_threads >= THREADS
             && self.head_dim.is_multiple_of(FRAGMENT)
