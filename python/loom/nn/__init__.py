@@ -50,6 +50,7 @@ from loom.nn.pooling import (
 from loom.nn.position_bias import ALiBi, PositionBias, RelativeBias
 from loom.nn.randomness import GaussianNoise, SpatialDropout1D, SpatialDropout2D, SpatialDropout3D
 from loom.nn.recurrent import GRU, LSTM, RNN
+from loom.nn.reparametrization import SpectralNorm, WeightNorm
 from loom.nn.rotary import DynamicRule, Llama3Rule, LongRopeRule, Rotary, RotaryRule, YarnRule
 from loom.nn.sequence import ClassToken, SequencePool
 from loom.nn.softmax import (
@@ -71,8 +72,8 @@ __all__ = [
     "GRU",
     "LSTM",
     "RNN",
-    "Activation",
     "ALiBi",
+    "Activation",
     "ActivationFunction",
     "AdaptiveAvgPool1D",
     "AdaptiveAvgPool2D",
@@ -139,11 +140,11 @@ __all__ = [
     "Permute",
     "PixelShuffle",
     "PixelUnshuffle",
-    "PositionalEmbedding",
     "PositionBias",
+    "PositionalEmbedding",
     "RMSNorm",
-    "Reshape",
     "RelativeBias",
+    "Reshape",
     "Residual",
     "Rotary",
     "RotaryRule",
@@ -157,11 +158,13 @@ __all__ = [
     "SpatialDropout1D",
     "SpatialDropout2D",
     "SpatialDropout3D",
+    "SpectralNorm",
     "SwiGLU",
     "TiedHead",
     "UpSampling1D",
     "UpSampling2D",
     "UpSampling3D",
+    "WeightNorm",
     "YarnRule",
     "ZeroPadding1D",
     "ZeroPadding2D",
