@@ -74,7 +74,9 @@ impl Layer for SpectralNorm {
 
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
         let (rows, columns) = extents(cx)?;
-        let vector = cx.state(b, VECTOR)?;
+        let state = cx.state(b, VECTOR)?;
+        // The state may move on before gradients are made, which are those of what has been read.
+        let vector = b.apply_fixed(Sum { operands: 1 }, &[state], "vector", Shape::from(columns));
         let reads = [cx.read(b, WEIGHT)?, vector];
         let op = ops::SpectralNorm { direction: Direction::Forward, rows, columns };
         let results = [
@@ -85,12 +87,12 @@ impl Layer for SpectralNorm {
         ];
         let [weight, left, right, sizes] = b.apply_several_fixed(op, &reads, results);
         if cx.training {
-            b.commit(Sum { operands: 1 }, &[left], &[vector]);
+            b.commit(Sum { operands: 1 }, &[left], &[state]);
         }
         let inner = remade::forward(&self.layers, b, cx, inputs, weight)?;
         Ok(Forward {
             output: inner.output,
-            saved: vec![weight, left, right, sizes],
+            saved: vec![weight, vector, left, right, sizes],
             preactivation: None,
             inner: vec![inner],
             note: None,
@@ -107,12 +109,12 @@ impl Layer for SpectralNorm {
         want: Want,
     ) -> Result<Vec<Option<Value>>> {
         let trained = cx.parameter(WEIGHT)?.trained;
-        let [weight, left, right, sizes] = [0, 1, 2, 3].map(|place| forward.saved[place]);
+        let [weight, vector, left, right, sizes] = [0, 1, 2, 3, 4].map(|place| forward.saved[place]);
         let went = (inputs, &forward.inner[0], gradient);
         let (input, dy) = remade::backward(&self.layers, b, (cx, trained), went, weight, want)?;
         if let Some(dy) = dy {
             let (rows, columns) = extents(cx)?;
-            let reads = [cx.read(b, WEIGHT)?, cx.state(b, VECTOR)?, left, right, sizes, dy];
+            let reads = [cx.read(b, WEIGHT)?, vector, left, right, sizes, dy];
             let op = ops::SpectralNorm { direction: Direction::InputGradient, rows, columns };
             let results = [("dw", Shape::from([rows, columns])), ("working", Shape::from(2 * rows))];
             let [dw, _] = b.apply_several_fixed(op, &reads, results);

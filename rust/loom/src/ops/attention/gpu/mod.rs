@@ -68,7 +68,7 @@ impl Attention {
             None => {}
             Some(PositionBias::Slopes(slopes)) => {
                 let bits: Vec<u32> = slopes.iter().map(|slope| (*slope as f32).to_bits()).collect();
-                shader = shader.read("slopes", "f32", recorder.table(&bits)?);
+                shader = shader.read("head_slopes", "f32", recorder.table(&bits)?);
             }
             Some(PositionBias::Buckets(buckets)) => {
                 let table = recorder.read(padding + usize::from(self.padding))?;

@@ -143,7 +143,7 @@ pub(super) fn sight(op: &Attention) -> String {
 fn biased(op: &Attention) -> String {
     let score = match &op.bias {
         None => "score".to_string(),
-        Some(PositionBias::Slopes(_)) => "score - slopes[head] * abs(f32(key) - f32(place))".to_string(),
+        Some(PositionBias::Slopes(_)) => "score - head_slopes[head] * abs(f32(key) - f32(place))".to_string(),
         Some(PositionBias::Buckets(buckets)) => {
             let zero = buckets.rows().1;
             format!("score + relative[buckets[key + {zero}u - place] * HEADS + head]")
