@@ -15,6 +15,7 @@ mod tests;
 mod weights;
 
 pub use cache::{CacheAppend, Keep, Kept};
+pub(in crate::ops) use gpu::Spans;
 pub use mask::FixedMask;
 
 use super::Direction;
@@ -102,6 +103,11 @@ impl Attention {
             cached: false,
             mixed: false,
         }
+    }
+
+    /// Values that the forward pass reads.
+    pub(crate) fn reads(&self) -> usize {
+        3 + usize::from(self.padding)
     }
 
     /// Query heads that share a head of keys and values.
