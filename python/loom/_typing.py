@@ -9,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Precision: TypeAlias = Literal["float32", "float64", "mixed"]
+TargetKind: TypeAlias = Literal["numbers", "classes", "indices", "labels"]
+"""What a loss takes: numbers like the output; class indices, or a number for each class; class indices alone;
+or any whole numbers, which say what is alike or where labels end."""
 # The names that settings take, so that editors offer them and find what is misspelled; a test compares
 # them with what the engine knows.
 ActivationName: TypeAlias = Literal[

@@ -21,8 +21,9 @@ class ModelCard(Plain):
     loom hands it on, and does nothing by it.
 
     Args:
-        labels: The names of the classes, in the order of the outputs; None where outputs are no classes,
-            or nobody has named them.
+        labels: The names of the classes, in the order of the outputs; where outputs have names, such a list
+            for each that tells classes, {"kind": ["cat", "dog"]}. None where outputs are no classes, or
+            nobody has named them.
         preprocessing: What was done to samples before they came to the network, such as
             `{"mean": [0.13], "std": [0.31]}`: anything that JSON holds.
         description: What the network is for, what it learned from, how good it is.
@@ -39,7 +40,7 @@ class ModelCard(Plain):
         ('cat', 'dog')
     """
 
-    labels: Sequence[str] | None = None
+    labels: Sequence[str] | Mapping[str, Sequence[str]] | None = None
     preprocessing: Mapping[str, Any] | None = None
     description: str = ""
     license: str = ""
@@ -53,17 +54,26 @@ class ModelCard(Plain):
             value = getattr(self, name)
             if not isinstance(value, Mapping) and not (name == "preprocessing" and value is None):
                 raise ConfigError(f"ModelCard: {name} is a dictionary, got {shown(value)}")
-        if self.labels is not None:
-            labels: object = self.labels
-            if isinstance(labels, (str, bytes)) or not isinstance(labels, Sequence):
-                raise ConfigError(f"ModelCard: labels is a list of the classes' names, got {shown(labels)}")
-            if not all(isinstance(label, str) for label in labels):
-                raise ConfigError(f"ModelCard: labels are texts, got {shown(list(labels))}")
-            if len(set(labels)) < len(labels):
-                raise ConfigError("ModelCard: two classes have the same name")
-            object.__setattr__(self, "labels", tuple(labels))
+        given: object = self.labels
+        if isinstance(given, Mapping):
+            by_output = {
+                str(name): _labels(labels, f'labels of output "{name}"') for name, labels in given.items()
+            }
+            object.__setattr__(self, "labels", by_output)
+        elif given is not None:
+            object.__setattr__(self, "labels", _labels(given, "labels"))
         for each in fields(self):
             _check_json(each.name, getattr(self, each.name))
+
+
+def _labels(labels: object, what: str) -> tuple[str, ...]:
+    if isinstance(labels, (str, bytes)) or not isinstance(labels, Sequence):
+        raise ConfigError(f"ModelCard: {what}: a list of the classes' names is needed, got {shown(labels)}")
+    if not all(isinstance(label, str) for label in labels):
+        raise ConfigError(f"ModelCard: {what} are texts, got {shown(list(labels))}")
+    if len(set(labels)) < len(labels):
+        raise ConfigError(f"ModelCard: two classes have the same name among {what}")
+    return tuple(labels)
 
 
 def _check_json(name: str, value: object) -> None:

@@ -34,7 +34,8 @@ from loom.schedules import OneCycle, Warmup
 from loom.training.automatic import is_open, settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Examples
-from loom.training.labelling import as_known, learn_classes, with_indices
+from loom.training.labelling import as_known, indexed, learn_classes, with_indices
+from loom.training.named_targets import settled_by_targets
 from loom.training.ported import packed, settled_outputs
 from loom.training.rehearsal import Rehearsal, batches, chosen_rows
 from loom.training.signs import case_of, cases_of_ports
@@ -150,12 +151,30 @@ def _of_ports(
     ports = engine.ports
     assert ports is not None
     config = settled_outputs(engine, config)
+    remembered = engine.native.card()
+    try:
+        # What the network would remember of labels; it is as it was afterwards.
+        settled, seen = settled_by_targets(engine, config, data, learns=True)
+        return _of_settled(net, engine, cast("Data", seen), settled, validation)
+    finally:
+        engine.native.set_card(remembered)
+
+
+def _of_settled(
+    net: Network, engine: Engine, data: Data, config: TrainingConfig, validation: Data | None
+) -> tuple[list[Finding], dict[str, str]]:
+    ports = engine.ports
+    assert ports is not None
     whole_set, given = _given(data)
     x = {name: as_numpy(given.input[name]) for name in _named(given.input, ports.input_names)}
     if not ports.inputs:
         x = {"": as_numpy(given.input)}
     if ports.outputs:
-        y = {name: as_numpy(given.target[name]) for name in _named(given.target, ports.output_names)}
+        labels = ports.labels()
+        y = {
+            name: as_numpy(indexed(given.target[name], labels.get(name)))
+            for name in _named(given.target, ports.output_names)
+        }
     else:
         y = {"": as_numpy(given.target)}
         config = settled_by_target(engine, config, y[""])

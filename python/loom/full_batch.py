@@ -17,7 +17,9 @@ from loom._typing import ArrayLike
 from loom.engine import engine_of
 from loom.errors import ConfigError, NonFiniteError
 from loom.network import Network
+from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig, check_training
+from loom.training.named_targets import settled_by_targets
 from loom.training.ported import settled_outputs
 
 __all__ = ["LBFGS"]
@@ -132,7 +134,12 @@ class LBFGS:
         count = whole("LBFGS", "iterations", iterations, least=1)
         flat = real("LBFGS", "gradient_tolerance", gradient_tolerance, least=0.0)
         small = real("LBFGS", "change_tolerance", change_tolerance, least=0.0)
-        engine_of(self.network).check_idle("LBFGS")
+        engine = engine_of(self.network)
+        engine.check_idle("LBFGS")
+        # What losses of one's own take is told by targets.
+        config, _ = settled_by_targets(engine, self.config, cast("Any", (x, y)))
+        of_one = isinstance(config.loss, losses.OwnLoss)
+        self.config = settled_by_target(engine, config, cast("ArrayLike", y)) if of_one else config
         moved = _Parameters(self.network)
 
         def evaluate(weights: Vector) -> tuple[float, Vector]:

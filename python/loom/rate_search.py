@@ -23,6 +23,7 @@ from loom.schedules import Exponential
 from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig, check_training
 from loom.training.labelling import as_known, learn_classes
+from loom.training.named_targets import settled_by_targets
 from loom.training.ported import packed, settled_outputs
 from loom.training.rehearsal import Rehearsal, batches
 
@@ -153,10 +154,11 @@ def find_rate(
     engine.build()
     # Of named inputs and outputs one row for each sample, as training takes them.
     config = settled_outputs(engine, config)
-    data = as_known(engine, cast("Data", packed(engine, config, data)), config)
     told = engine.native.card()
     try:
         # The copy remembers what labels there are; the network is as it was.
+        config, seen = settled_by_targets(engine, config, data, learns=True)
+        data = as_known(engine, cast("Data", packed(engine, config, seen)), config)
         config = learn_classes(engine, config, data)
         config, source = settled_by_source(net, config, as_source(data))
         rising = Exponential(gamma=last / first, steps=count - 1)

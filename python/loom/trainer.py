@@ -20,6 +20,7 @@ from loom.schedules import require_known_epochs
 from loom.training.automatic import is_open, settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Form
+from loom.training.named_targets import settled_by_targets
 from loom.training.ported import packed, settled_outputs
 from loom.training.record import record_of
 from loom.training.settings import engine_config
@@ -95,13 +96,13 @@ class Trainer:
         return f"Trainer({self.config!r})"
 
     @explained(y="a batch is two arguments: trainer.step(x, y)")
-    def step(self, x: Named, y: Named, weight: ArrayLike | None = None) -> float:
+    def step(self, x: Named, y: Named, weight: Named | None = None) -> float:
         """Learns from one batch.
 
         Args:
             x: (rows, *input_shape) the samples; of named inputs a dictionary.
             y: (rows, ...) values, or class indices; of named outputs a dictionary.
-            weight: (rows,) how much each sample counts.
+            weight: (rows,) how much each sample counts; of named outputs a dictionary, where it differs.
 
         Returns:
             The batch's loss before the update; nan where the step was left out.
@@ -113,8 +114,11 @@ class Trainer:
         """
         engine = engine_of(self.network)
         engine.check_idle("a step")
-        batch = TrainingBatch(cast("ArrayLike", x), cast("ArrayLike", y), weight)
-        batch = cast("TrainingBatch", packed(engine, self.config, batch))
+        batch = TrainingBatch(cast("ArrayLike", x), cast("ArrayLike", y), cast("ArrayLike | None", weight))
+        config, seen = settled_by_targets(engine, self.config, batch)
+        if config != self.config:
+            self._follow(config)
+        batch = cast("TrainingBatch", packed(engine, self.config, seen))
         if is_open(self.config):
             self._follow(settled_by_target(engine, self.config, batch.target))
         examples = self._form.examples(batch)

@@ -11,6 +11,7 @@ import pytest
 
 import loom
 from loom import nn
+from loom._typing import TargetKind
 from loom.errors import ConfigError, InvalidValueError, ShapeError, StateError
 
 RNG = np.random.default_rng(11)
@@ -71,7 +72,7 @@ def test_a_class_index_takes_one_number_however_many_classes_there_are() -> None
     net.output("value", (0, 0)).output("word", (0, 1)).build()
     ports = loom.engine.engine_of(net).ports
     assert ports is not None
-    classes = {"value": False, "word": True}
+    classes: dict[str, TargetKind] = {"value": "numbers", "word": "classes"}
     y = {"value": np.zeros(200), "word": np.arange(200) * 1499}
     row = ports.pack_targets(y, classes, "float32")
     assert row.shape == (200, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,8 @@ from loom import nn
 from loom.errors import ConfigError, InvalidValueError, NonFiniteError, StateError
 
 VOCABULARY = 61
+# Tokens of one call that are few: software compiles for half a minute what four of two sequences take.
+SEVERAL = 4 if os.environ.get("LOOM_SOAK") == "1" else 2
 
 
 def decoder(
@@ -102,10 +105,11 @@ def test_gpus_decode_as_the_processor_does(made: Callable[[], loom.Network], dty
     for capacity in (40, 1100) if made is decoder else (40,):
         session = net.session(capacity, rows=2)
         parts, place = [], 0
-        for count in (16, 1, 1, 4, 16, 1, 1):
+        for count in (16, 1, 1, SEVERAL, 16, 1, 1):
             parts.append(session(tokens[:, place : place + count]))
             place += count
-        assert np.abs(np.concatenate(parts, axis=1) - expected).max() < 2e-5 * max(1, np.abs(expected).max())
+        wanted = expected[:, :place]
+        assert np.abs(np.concatenate(parts, axis=1) - wanted).max() < 2e-5 * max(1, np.abs(wanted).max())
     session = net.session(100, rows=2)
     assert np.array_equal(session.follow(tokens, 30), greedy(net, tokens, 30, 2))
 

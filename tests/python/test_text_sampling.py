@@ -122,6 +122,10 @@ def test_of_equal_scores_top_k_keeps_all_and_top_p_the_first() -> None:
     assert candidates(scores, Sampling(top_k=2))[0].tolist() == [1, 2, 3]
     assert candidates(scores, Sampling(top_p=0.5))[0].tolist() == [1, 2]
     assert Sampler(Sampling(temperature=0), [], 5).choose(scores).token == 1
+    # The smallest number above zero: what is divided by it is none.
+    assert Sampler(Sampling(temperature=5e-324), [], 5).choose(scores).token == 1
+    assert Sampler(Sampling(temperature=5e-324), [], 5).choose(-scores).token == 4
+    assert Sampler(Sampling(temperature=5e-324), [], 5).choose(-scores - 1.0).token == 4
 
 
 def drawn(scores: Scores, count: int, prompt: list[int] | None = None, **settings: Any) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,14 +68,14 @@ def command(
     ):
         # Numbers in text have no type.
         x = x.astype(np.int64)
-    found: Any = net.predict(x, batch_size=batch_size)
     if several:
-        if classes:
-            found = {name: part.argmax(axis=-1) for name, part in found.items() if part.shape[-1] > 1}
-        _write_named(target, found)
+        named: Any = net.predict_classes(x, batch_size) if classes else net.predict(x, batch_size=batch_size)
+        _write_named(target, named)
         return
+    found: Any = net.predict(x, batch_size=batch_size)
     y: Any = found
-    labels = net.card.labels
+    told = net.card.labels
+    labels = None if isinstance(told, Mapping) else told
     if classes:
         indices = y.argmax(axis=-1)
         y = np.array(labels)[indices] if labels is not None and len(labels) == y.shape[-1] else indices

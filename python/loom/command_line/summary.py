@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 __all__ = ["command"]
@@ -23,7 +25,10 @@ def command(file: str, depth: int, *, flops: bool) -> None:
     card = net.card
     if card.description:
         write(card.description)
-    if card.labels:
+    if isinstance(card.labels, Mapping):
+        for name, labels in card.labels.items():
+            write(f"classes of {name}: {', '.join(labels)}")
+    elif card.labels:
         write(f"classes: {', '.join(card.labels)}")
     if card.license:
         write(f"license: {card.license}")

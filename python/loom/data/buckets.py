@@ -14,6 +14,7 @@ from loom._typing import ArrayLike, Foreign
 from loom.convert import as_numpy
 from loom.data.batches import TrainingBatch
 from loom.data.extents import Samples
+from loom.data.labels import KINDS, Classes, as_names
 from loom.errors import DataError, ShapeError
 
 __all__ = ["Buckets"]
@@ -34,12 +35,13 @@ class Buckets:
     Args:
         samples: The samples.
         target: (rows, ...) one for each; where outputs have steps, one of as many steps for each.
-        weight: (rows,) how much each counts; equally where None.
+        weight: (rows,) how much each counts, or (rows, outputs) for each of several; equally where None.
         steps: Whether outputs have a step for each of the samples'.
         batch_size: How many samples a batch has at most.
         shuffle: Whether the order is another one in each epoch.
         seed: What it is drawn from.
         pack: Puts samples into rows.
+        classes: What labels of steps stand for; None where they are no labels.
 
     Raises:
         DataError: There are more or fewer targets or weights than samples.
@@ -57,19 +59,21 @@ class Buckets:
         shuffle: bool,
         seed: int,
         pack: Pack,
+        classes: Classes | None = None,
     ) -> None:
         self._samples, self._steps, self._pack = samples, steps, pack
         self._batch_size, self._shuffle, self._seed = batch_size, shuffle, seed
         self._epoch = 0
         rows = len(samples)
-        self._target = _targets(target, samples) if steps else _together(target)
+        self._target = _targets(target, samples, classes) if steps else _together(target)
         self._weight = None if weight is None else as_numpy(weight, what="data: weight")
         found = (len(self._target),) if isinstance(self._target, list) else self._target.shape[:1]
         if found != (rows,):
             told = len(self._target) if found else "no"
             raise DataError(f"data: input has {rows} samples but there are {told} targets")
-        if self._weight is not None and self._weight.shape != (rows,):
-            raise DataError(f"data: weight must be ({rows},), one for each sample, got {self._weight.shape}")
+        shape = (rows,) if self._weight is None else self._weight.shape
+        if shape != (rows,) and (steps or len(shape) != 2 or shape[0] != rows):
+            raise DataError(f"data: weight must be ({rows},), one for each sample, got {shape}")
 
     def __len__(self) -> int:
         if self._samples.are_sequences:
@@ -155,7 +159,7 @@ def _together(target: Foreign) -> NDArray[Any] | list[NDArray[Any]]:
     return as_numpy(target, what="data: target")
 
 
-def _targets(target: Foreign, samples: Samples) -> list[NDArray[Any]]:
+def _targets(target: Foreign, samples: Samples, classes: Classes | None) -> list[NDArray[Any]]:
     """Returns targets of as many steps as their samples have."""
     padded = samples.form != "list"
     found: list[NDArray[Any]] = []
@@ -173,10 +177,13 @@ def _targets(target: Foreign, samples: Samples) -> list[NDArray[Any]]:
                 f"target has {got}; for one target a sample let a layer make one vector of the steps, such "
                 "as nn.SequencePool"
             )
+        if classes is not None and array.dtype.kind in f"TOU{KINDS[classes.kind]}":
+            array = classes.indices(as_names(array), f"data: the target of sample {number}")
         if array.dtype.kind not in "iubf":
             raise ShapeError(
-                f"data: the target of sample {number} is of {array.dtype}; where there is one for each step, "
-                "classes are given by their numbers, from 0"
+                f"data: the target of sample {number} is of {array.dtype}, and the network has no names "
+                "for classes: it learns them from lists and arrays; where data comes in batches, "
+                "net.card = loom.ModelCard(labels=[...]) tells them before"
             )
         if found and array.shape[1:] != found[0].shape[1:]:
             raise ShapeError(

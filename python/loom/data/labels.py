@@ -14,10 +14,12 @@ from loom._typing import ArrayLike
 from loom.convert import as_numpy
 from loom.errors import ConfigError, DataError, DTypeError
 
-__all__ = ["Classes", "as_names"]
+__all__ = ["KINDS", "Classes", "as_names"]
 
 _KINDS = {"text": str, "boolean": bool, "integer": int}
 _MOST_SHOWN = 10
+KINDS = {"text": "U", "boolean": "b", "integer": "iu"}
+"""The kinds of NumPy's dtypes by those of labels."""
 
 
 @dataclass(frozen=True)

@@ -278,8 +278,13 @@ class Engine:
                     self.native.build()
                     self.reads_indices = self.native.index_limit() is not None
                     if None in self.input_shape:
+                        ports = self.ports
                         self._sizing = Sizing(
-                            self.native, self.input_shape, self.precision, indices=self.reads_indices
+                            self.native,
+                            self.input_shape,
+                            self.precision,
+                            indices=self.reads_indices,
+                            outputs=() if ports is None else ports.output_names,
                         )
                     self._built = True
         # Numbers that are to be whole are looked at before they go to the engine.
@@ -317,10 +322,10 @@ class Engine:
         """Converts what is to go into the network, as `loom.convert.as_input` does; builds it."""
         self.build()
         ports = self.ports
-        if ports is not None:
-            return ports.pack(x, self.precision)
         if self._sizing is not None:
             return self._sizing.all_rows(self._sizing.samples(x))
+        if ports is not None:
+            return ports.pack(x, self.precision)
         known = cast("ArrayLike", encoded(self.native, x))
         return as_input(known, self.precision, indices=self.reads_indices)
 

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from loom import _native
 from loom._settings.suggestions import unknown
-from loom._typing import ArrayLike, Precision, RealArray
+from loom._typing import ArrayLike, Precision, RealArray, TargetKind
 from loom.architecture import InputConfig, NetworkConfig, OutputConfig
 from loom.convert import as_input, as_numpy, as_real_array, real_dtype
-from loom.data import as_target
+from loom.data import Classes, as_target
+from loom.data.labels import KINDS, as_names
+from loom.engine.told import classes_by_output
 from loom.errors import DataError, DTypeError, InvalidValueError, ShapeError
 from loom.grid import Coordinate
 
@@ -138,38 +140,52 @@ class Ports:
                 return cast("Coordinate", tuple(entry.cell))
         raise unknown("output", output, self.output_names)
 
-    def target_shapes(self, classes: Mapping[str, bool], *, labelled: bool) -> dict[str, tuple[int, ...]]:
+    def target_shapes(self, kinds: Mapping[str, TargetKind], *, labelled: bool) -> dict[str, tuple[int, ...]]:
         """Returns one sample's extents of the targets of every output, as they lie in a row.
 
         Args:
-            classes: Whether the loss of each output takes class indices.
-            labelled: Whether it is given indices, rather than a number for each class.
+            kinds: What the loss of each output takes.
+            labelled: Whether those that take either are given indices, rather than a number for each class.
         """
-        shapes = self.output_shapes()
-        if not labelled:
-            return shapes
-        return {name: _without_classes(shape) if classes[name] else shape for name, shape in shapes.items()}
+        return {
+            name: _without_classes(shape) if _is_told(kinds[name], labelled=labelled) else shape
+            for name, shape in self.output_shapes().items()
+        }
 
-    def is_labelled(self, row: int, classes: Mapping[str, bool]) -> bool:
+    def is_labelled(self, row: int, kinds: Mapping[str, TargetKind]) -> bool:
         """Returns whether a row of so many numbers holds class indices, as `pack_targets` makes it."""
-        return row != sum(map(math.prod, self.output_shapes().values())) and any(classes.values())
+        numbers = self.target_shapes(kinds, labelled=False)
+        return row != sum(map(math.prod, numbers.values())) and "classes" in kinds.values()
 
-    def pack_targets(self, y: object, classes: Mapping[str, bool], precision: Precision) -> RealArray:
+    def labels(self) -> dict[str, Classes]:
+        """Returns what the classes of outputs are called, where somebody has said so."""
+        return classes_by_output(self._native)
+
+    def pack_targets(
+        self,
+        y: object,
+        kinds: Mapping[str, TargetKind],
+        precision: Precision,
+        *,
+        labels: Mapping[str, Classes] | None = None,
+    ) -> RealArray:
         """Puts targets of named outputs into one row for each sample.
 
         Class indices are a number each, as long as no output comes with numbers for each class instead; then
-        they are such, too.
+        they are such, too, but for losses that take nothing else.
 
         Args:
             y: A dictionary of arrays, or a data frame whose columns have the outputs' names.
-            classes: Whether the loss of each output takes class indices.
+            kinds: What the loss of each output takes.
             precision: The network's.
+            labels: What the classes of outputs are called; what the network remembers where None.
 
         Returns:
             (rows, elements) of the network's precision.
 
         Raises:
-            DataError: A name is missing, or the targets have different numbers of rows.
+            DataError: A name is missing, a label is of no class, or the targets have different numbers of
+                rows.
             ConfigError: A name is unknown.
             ShapeError: A target does not fit its output.
             DTypeError: It does not hold numbers.
@@ -177,29 +193,62 @@ class Ports:
         """
         given = _by_name("target", y, self.output_names)
         shapes = self.output_shapes()
+        known = self.labels() if labels is None else labels
         targets = {}
         for name, shape in shapes.items():
-            array = as_numpy(given[name], what=f'target of output "{name}"')
-            if classes[name]:
-                array = _numbered(array, name)
+            kind = kinds[name]
+            array = _numbered(given[name], name, known.get(name), classes=kind != "numbers")
             try:
-                target = as_target(array, shape, classification=classes[name], precision=precision)
+                target = as_target(array, shape, classification=kind != "numbers", precision=precision)
             except (DTypeError, ShapeError, InvalidValueError) as error:
                 raise type(error)(f'output "{name}": {error}') from None
             if target.dtype.kind == "i":
-                _check_labels(target, shape, name, precision)
+                _check_labels(target, shape, name, precision, any_number=kind == "labels")
+            elif kind in {"indices", "labels"}:
+                raise ShapeError(
+                    f'output "{name}": its loss takes class indices, without the class axis, got targets of '
+                    f"shape {array.shape}"
+                )
             targets[name] = target
-        labelled = all(targets[name].dtype.kind == "i" for name in shapes if classes[name])
+        labelled = all(targets[name].dtype.kind == "i" for name in shapes if kinds[name] == "classes")
         parts = []
         for name, shape in shapes.items():
             target = targets[name]
-            if target.dtype.kind == "i" and not labelled:
+            if target.dtype.kind == "i" and not _is_told(kinds[name], labelled=labelled):
                 target = _one_hot(target, shape, precision)
             parts.append(target.reshape(len(target), -1))
         _same_rows("target", self.output_names, parts)
         if len(parts) == 1:
             return np.ascontiguousarray(parts[0], real_dtype(precision))
         return np.concatenate(parts, axis=1, dtype=real_dtype(precision))
+
+    def pack_weights(self, weights: Mapping[str, ArrayLike], rows: int, precision: Precision) -> RealArray:
+        """Puts weights of rows by output into one array.
+
+        Args:
+            weights: (rows,) for each output that has some; 1 for the others.
+            rows: How many rows there are.
+            precision: The network's.
+
+        Returns:
+            (rows, outputs) of the network's precision.
+
+        Raises:
+            ConfigError: A name is unknown.
+            DataError: There are more or fewer weights than rows.
+            DTypeError: They are no numbers.
+        """
+        found: RealArray = np.ones((rows, len(self.output_names)), real_dtype(precision))
+        for name, given in weights.items():
+            if name not in self.output_names:
+                raise unknown("weight: output", name, self.output_names)
+            array = as_real_array(given, precision, what=f'weight of output "{name}"')
+            if array.shape != (rows,):
+                raise DataError(
+                    f'weight of output "{name}" must be ({rows},), one for each sample, got {array.shape}'
+                )
+            found[:, self.output_names.index(name)] = array
+        return found
 
     def unpack(self, rows: RealArray) -> dict[str, RealArray]:
         """Takes rows of all outputs apart."""
@@ -269,15 +318,26 @@ def _flat(array: NDArray[Any], shape: tuple[int, ...], what: str) -> NDArray[Any
     return array.reshape(len(array), math.prod(shape))
 
 
-def _numbered(labels: NDArray[Any], name: str) -> NDArray[Any]:
-    """Returns class labels as numbers: false and true are the classes 0 and 1."""
-    if labels.dtype.kind == "b":
+def _is_told(kind: TargetKind, *, labelled: bool) -> bool:
+    """Whether a row holds class indices; `labelled` where those are such that may be numbers as well."""
+    return kind in {"indices", "labels"} or (kind == "classes" and labelled)
+
+
+def _numbered(target: ArrayLike, name: str, known: Classes | None, *, classes: bool) -> NDArray[Any]:
+    """Returns labels as class indices: by what classes are called, or false and true as 0 and 1."""
+    try:
+        labels = as_names(target)
+    except DataError as error:
+        raise DataError(f'output "{name}": {error}') from None
+    if known is not None and (labels.dtype.kind == "U" or labels.dtype.kind in KINDS[known.kind]):
+        return known.indices(labels, f'target of output "{name}"')
+    if labels.dtype.kind == "b" and classes:
         return labels.astype(np.int64)
-    if labels.dtype.kind in "USO":
+    if labels.dtype.kind in "USO" and classes:
         raise DTypeError(
-            f'output "{name}": got labels of dtype {labels.dtype}; a network remembers names for the classes '
-            f'of a single output: number these, names, y["{name}"] = np.unique(y["{name}"], '
-            "return_inverse=True)"
+            f'output "{name}": got labels of dtype {labels.dtype}, and the network has no names for its '
+            "classes: it learns them from arrays and lists; where data comes in batches, "
+            f'net.card = loom.ModelCard(labels={{"{name}": [...]}}) tells them before'
         )
     return labels
 
@@ -308,9 +368,18 @@ def _without_classes(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[: axis - 1] + shape[axis:]
 
 
-def _check_labels(labels: NDArray[Any], shape: tuple[int, ...], name: str, precision: Precision) -> None:
+def _check_labels(
+    labels: NDArray[Any], shape: tuple[int, ...], name: str, precision: Precision, *, any_number: bool
+) -> None:
     classes = shape[_class_axis(shape) - 1]
-    if classes > (1 << 53 if precision == "float64" else 1 << 24):
+    most = 1 << 53 if precision == "float64" else 1 << 24
+    if any_number:
+        if labels.size and int(np.abs(labels.astype(np.int64)).max()) > most:
+            raise InvalidValueError(
+                f'output "{name}": a label is beyond {most}, and numbers of {precision} tell no more apart'
+            )
+        return
+    if classes > most:
         raise InvalidValueError(
             f'output "{name}": {classes} classes are more than numbers of {precision} tell apart'
         )

@@ -30,10 +30,20 @@ class Sizing:
         shape: One sample's extents as they come in; None where they are open.
         precision: The network's.
         indices: Whether it reads whole numbers.
+        outputs: What its outputs are called, where they have names.
+
+    Raises:
+        ShapeError: An output with a name has extents that are not fixed.
     """
 
     def __init__(
-        self, native: _native.Network, shape: tuple[int | None, ...], precision: Precision, *, indices: bool
+        self,
+        native: _native.Network,
+        shape: tuple[int | None, ...],
+        precision: Precision,
+        *,
+        indices: bool,
+        outputs: Sequence[str] = (),
     ) -> None:
         self._native = native
         self.shape = shape
@@ -41,10 +51,10 @@ class Sizing:
         self._indices = indices
         self.are_sequences, self.refusal = native.lengths()
         """Whether rows of different lengths go together; and why not, where they are sequences."""
-        self.has_steps = native.output_has_steps()
+        self.has_steps = not outputs and native.output_has_steps()
         """Whether the output has a step for each of the input's."""
         self._too_long: int | None = None
-        self.output_shape = self._open_output_shape()
+        self.output_shape = self._open_output_shape(outputs)
         """One sample's extents as they go out; None where they follow those that come in."""
         self.newest: tuple[Samples, int] | None = None
         """What `forward` was given last, and the steps that rows had room for."""
@@ -222,15 +232,24 @@ class Sizing:
         real = weight > 0
         return outputs[real], targets.reshape(*outputs.shape[:2], *targets.shape[2:])[real]
 
-    def _open_output_shape(self) -> tuple[int | None, ...]:
+    def _open_output_shape(self, outputs: Sequence[str]) -> tuple[int | None, ...]:
         """Compares what comes out for different extents, and leaves the network as it is."""
         before = self._native.input_extents()
         first = self._native.output_shape()
         axes = self._native.variable_axes()
         more = [2 * extent + 1 if axis in axes else extent for axis, extent in enumerate(before)]
+        parts = self._native.named_output_shapes() if outputs else []
         self._native.set_extents(more)
         second = self._native.output_shape()
+        others = self._native.named_output_shapes() if outputs else []
         self._native.set_extents(before)
+        for name, here, there in zip(outputs, parts, others, strict=True):
+            if here != there:
+                raise ShapeError(
+                    f'output "{name}" has the extents of the input, which are open, and outputs with names '
+                    "are of fixed ones: nn.SequencePool, a recurrent layer or a global pooling before it "
+                    "makes it so, or give the network one output without a name"
+                )
         return tuple(a if a == b else None for a, b in zip(first, second, strict=True))
 
 

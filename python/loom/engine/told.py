@@ -6,6 +6,7 @@ Classes are the labels that outputs stand for; an encoder is what makes of a fra
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,17 @@ if TYPE_CHECKING:
     from loom import _native
     from loom.data import Classes, ColumnEncoder
 
-__all__ = ["classes_of", "encoded", "encoder_of", "remember_classes", "remember_encoder", "tell", "told"]
+__all__ = [
+    "classes_by_output",
+    "classes_of",
+    "encoded",
+    "encoder_of",
+    "remember_classes",
+    "remember_classes_by_output",
+    "remember_encoder",
+    "tell",
+    "told",
+]
 
 
 def told(native: _native.Network) -> dict[str, Any]:
@@ -64,6 +75,9 @@ def classes_of(native: _native.Network) -> Classes | None:
     found = told(native)
     card = found.get("card")
     kept, names = found.get("classes"), card.get("labels") if isinstance(card, dict) else None
+    if isinstance(names, dict):
+        # They are of outputs with names.
+        names = None
     if not kept and not names:
         return None
     from loom.data import Classes
@@ -86,6 +100,52 @@ def remember_classes(native: _native.Network, classes: Classes) -> None:
     if not card.get("labels"):
         found["card"] = {**card, "labels": list(classes.names)}
     found["classes"] = None if classes.kind == "text" else classes.to_config()
+    tell(native, found)
+
+
+def classes_by_output(native: _native.Network) -> dict[str, Classes]:
+    """Returns the classes of those named outputs of which somebody has named them.
+
+    Texts are the labels of the network's card, by output; what is no text stands beside it.
+
+    Args:
+        native: The native network.
+
+    Raises:
+        SerializationError: What its file told is damaged.
+    """
+    if not native.card():
+        return {}
+    found = told(native)
+    card, kept = found.get("card"), found.get("output_classes") or {}
+    names = card.get("labels") if isinstance(card, dict) else None
+    if not isinstance(kept, dict):
+        raise SerializationError("the network's classes are damaged")
+    by_name = names.items() if isinstance(names, dict) else ()
+    texts = {name: {"kind": "text", "values": labels} for name, labels in by_name}
+    from loom.data import Classes
+
+    try:
+        return {name: Classes.from_config(config) for name, config in {**texts, **kept}.items()}
+    except ConfigError as error:
+        raise SerializationError(str(error)) from error
+
+
+def remember_classes_by_output(native: _native.Network, classes: Mapping[str, Classes]) -> None:
+    """Has the network remember the classes of named outputs, beside those that it remembers already.
+
+    Args:
+        native: The native network.
+        classes: The classes of each output.
+    """
+    found = told(native)
+    card = found.get("card") or {}
+    labels = card.get("labels")
+    labels = labels if isinstance(labels, dict) else {}
+    new = {name: list(each.names) for name, each in classes.items() if name not in labels}
+    found["card"] = {**card, "labels": {**labels, **new}}
+    others = {name: each.to_config() for name, each in classes.items() if each.kind != "text"}
+    found["output_classes"] = {**(found.get("output_classes") or {}), **others}
     tell(native, found)
 
 

@@ -26,7 +26,7 @@ from loom._settings.encoding import NamedFamily
 from loom._settings.logits import OF_LOGITS
 from loom._settings.spellings import attribute_error
 from loom._settings.suggestions import shown
-from loom._typing import ArrayLike, LossName, Precision, RealArray
+from loom._typing import ArrayLike, LossName, Precision, RealArray, TargetKind
 from loom.convert import as_numpy, as_real_array
 from loom.data import as_target
 from loom.errors import ConfigError, DataError, LoomError, ShapeError
@@ -77,6 +77,7 @@ __all__ = [
     "resolve",
     "squared_hinge",
     "suited",
+    "target_kind",
     "value_and_gradient",
 ]
 
@@ -245,6 +246,20 @@ def is_classification(value: LossLike | str) -> bool:
 def is_own(value: LossLike | str) -> bool:
     """Returns whether a loss is of the user's own: by expression, or a function in Python."""
     return isinstance(resolve(value), (Expr, OwnLoss))
+
+
+def target_kind(value: LossLike | str) -> TargetKind:
+    """Returns what a loss takes as targets.
+
+    Args:
+        value: A name, a loss, or its JSON form.
+    """
+    loss = resolve(value)
+    if not is_classification(loss):
+        return "numbers"
+    if isinstance(loss, OwnLoss):
+        return "labels" if loss.labelled else "indices"
+    return "classes"
 
 
 def suited(output_shape: Sequence[int], target: NDArray[Any]) -> Literal["cross_entropy", "mse"]:

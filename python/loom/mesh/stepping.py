@@ -19,16 +19,18 @@ from loom.data import as_target
 from loom.engine import engine_of
 from loom.errors import ConfigError, DataError
 from loom.grid import locate_given
-from loom.losses import AUTO, is_classification, suited
+from loom.losses import AUTO, OwnLoss, is_classification, suited
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe, watch_settings
 from loom.mesh.keeping import MeshKeeper
 from loom.mesh.mesh import Mesh, native_mesh
 from loom.mesh.result import SteppingResult
 from loom.schedules import require_known_epochs
+from loom.training.automatic import is_open
 from loom.training.config import TrainingConfig, check_training
 from loom.training.identity import settings_identity
-from loom.training.ported import settled_outputs
+from loom.training.named_targets import settled_by_targets
+from loom.training.ported import settled_outputs, target_kinds
 from loom.training.record import record_of
 from loom.training.run_folder import RunFolder
 from loom.training.run_store import RunStore
@@ -114,9 +116,10 @@ class Stepper:
             raise ConfigError(
                 "losses by name are of named outputs, and samples are compared with one cell's: give one loss"
             )
-        self._chooses = isinstance(settings.loss, str) and settings.loss == AUTO
+        self._chooses = is_open(settings)
         self._seen = False
-        settings = replace(settings, loss="mse") if self._chooses else settings
+        self._own = settings.loss if isinstance(settings.loss, OwnLoss) else None
+        settings = replace(settings, loss="mse") if self._chooses and self._own is None else settings
         engine.check_idle("a stepper")
         first = "gpu:0" if settings.device == "gpu" else settings.device
         if first not in {"auto", network.device}:
@@ -151,15 +154,18 @@ class Stepper:
         learning = engine_config(known, self._shape, observe=observe, tween=tween)
         self.config = settings
         by_output = settings.loss if isinstance(settings.loss, Mapping) else {}
-        self._of_outputs = {name: is_classification(loss) for name, loss in by_output.items()}
+        self._of_outputs = target_kinds(by_output)
         self._classes = not by_output and is_classification(settings.loss)
         self._native = _native.Stepper(native_mesh(self.mesh), learning, *self._made_of)
         record_of(self.mesh.network).judged_by = settings
 
     def _choose(self, target: ArrayLike) -> None:
-        """Chooses the loss by the first target."""
+        """Chooses the loss by the first target; of one of the user's own, what it takes."""
         self._chooses = False
         loss = suited(self._shape, as_numpy(target, what="target"))
+        if self._own is not None:
+            self._refollow(replace(self.config, loss=self._own.of_classes(classes=loss == "cross_entropy")))
+            return
         if loss == self.config.loss:
             return
         if self._seen:
@@ -168,6 +174,15 @@ class Stepper:
                 "config, since samples without targets came before"
             )
         self._follow(replace(self.config, loss=loss))
+
+    def _refollow(self, settings: TrainingConfig) -> None:
+        """Takes up what targets say of losses of the user's own, before anything was seen."""
+        if self._seen:
+            raise ConfigError(
+                "what a loss of your own takes is told by the first target, and samples without targets came "
+                "before: begin with one that has a target"
+            )
+        self._follow(settings)
 
     def step(self, x: Sampled, y: Sampled | None = None) -> float | None:
         """Shows a sample to the mesh, and learns from its target.
@@ -190,6 +205,9 @@ class Stepper:
         sample = engine.as_input(x)
         target = None
         if y is not None and self._ports is not None:
+            settled, _ = settled_by_targets(engine, self.config, cast("Any", (None, y)))
+            if settled != self.config:
+                self._refollow(settled)
             target = self._ports.pack_targets(y, self._of_outputs, engine.precision)
         elif y is not None:
             array = cast("ArrayLike", y)

@@ -79,7 +79,8 @@ def load(
     Raises:
         FileError: The file cannot be read.
         SerializationError: It is damaged, truncated, of a later format, or of one that loom cannot read:
-            the message says what it is, and what would read it.
+            the message says what it is, and what would read it. Or it is a safetensors file of others, and
+            neither mapping nor config say what its tensors leave open.
         ConfigError: Tensors alone leave open what the layers are: the message lists what they may be. Or
             mapping or config are given for a file that needs neither.
         MissingExtraError: Reading this format needs a package that is not installed.

@@ -84,7 +84,7 @@ def fit(
     x: ArrayLike | Mapping[str, ArrayLike],
     y: ArrayLike | Mapping[str, ArrayLike],
     *,
-    sample_weight: ArrayLike | None = None,
+    sample_weight: ArrayLike | Mapping[str, ArrayLike] | None = None,
     validation_data: Data | None = None,
     callbacks: Iterable[Callback] = (),
     resume: bool = False,
@@ -111,7 +111,7 @@ def fit(
     *,
     x: ArrayLike | None = None,
     y: ArrayLike | None = None,
-    sample_weight: ArrayLike | None = None,
+    sample_weight: ArrayLike | Mapping[str, ArrayLike] | None = None,
     validation_data: Data | None = None,
     **settings: Any,
 ) -> TrainingResult:
@@ -132,7 +132,7 @@ def fit(
         receipt: Whether the result is to have a receipt.
         x: The samples, by name.
         y: The targets, by name.
-        sample_weight: (rows,) how much each sample counts.
+        sample_weight: (rows,) how much each sample counts; of named outputs a dictionary, where it differs.
         validation_data: The same as `validation`.
         **settings: Settings of `loom.TrainingConfig`: epochs, batch_size, learning_rate, optimizer, loss,
             metrics, validation_split, ... Where a config is given, they stand instead of its own.

@@ -12,8 +12,9 @@ from loom._settings.calls import explained
 from loom._settings.checks import whole
 from loom._typing import ArrayLike, RealArray
 from loom.convert import as_real_array
+from loom.data import Classes
 from loom.engine import Engine, HasEngine, NetworkT, engine_of
-from loom.engine.told import classes_of, encoded
+from loom.engine.told import classes_by_output, classes_of, encoded
 from loom.errors import ShapeError
 from loom.observers import Observer
 
@@ -55,7 +56,9 @@ def predict(self: HasEngine, x: ArrayLike | Mapping[str, ArrayLike], batch_size:
     sizing = engine.sizing
     if sizing is not None and not engine.observation.active:
         engine.check_thread()
-        return cast("RealArray", sizing.predict(x, size))
+        made = sizing.predict(x, size)
+        several = engine.ports
+        return cast("RealArray", made if several is None else several.unpack(made))
     array = engine.as_input(x)
     ports = engine.ports
     if ports is not None and ports.outputs:
@@ -87,7 +90,7 @@ def predict_classes(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> NDA
         (rows, ...) without the class axis: labels, where the network has learned from labels or its card
         names them, otherwise class indices. A single output is a logit, and tells two classes. Of samples in
         a list whose outputs have steps of their own, a list of arrays. Of named outputs a dictionary of those
-        that have several values.
+        that have several values, or labels.
 
     Raises:
         ShapeError: The outputs are no classes, or the samples do not have the network's input shape.
@@ -102,19 +105,21 @@ def predict_classes(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> NDA
         ['cat', 'dog']
     """
     outputs: Any = predict(self, x, batch_size)
+    native = engine_of(self).native
+    any_of = classes_of(native)
     if isinstance(outputs, dict):
-        # A single number may as well be a number.
-        several = {name: part for name, part in outputs.items() if part.shape[1:] != (1,)}
-        return {name: _classes_of(self, part) for name, part in several.items()}  # type: ignore[return-value]
+        known = classes_by_output(native)
+        # A single number may as well be a number, as long as nobody has named its classes.
+        several = {name: part for name, part in outputs.items() if part.shape[1:] != (1,) or name in known}
+        return {name: _most_likely(part, known.get(name, any_of)) for name, part in several.items()}  # type: ignore[return-value]
     if isinstance(outputs, list):
         # Of samples with steps of their own.
-        return [_classes_of(self, each[None])[0] for each in outputs]  # type: ignore[return-value]
-    return _classes_of(self, outputs)
+        return [_most_likely(each[None], any_of)[0] for each in outputs]  # type: ignore[return-value]
+    return _most_likely(outputs, any_of)
 
 
-def _classes_of(self: HasEngine, outputs: RealArray) -> NDArray[Any]:
+def _most_likely(outputs: RealArray, classes: Classes | None) -> NDArray[Any]:
     """Returns the most likely classes by outputs."""
-    classes = classes_of(engine_of(self).native)
     if outputs.ndim < 2:
         raise ShapeError(f"predict_classes: outputs of shape {outputs.shape[1:]} are no classes")
     # As losses have it: images are (rows, classes, height, width).

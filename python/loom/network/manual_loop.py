@@ -93,9 +93,9 @@ def forward(
     output, engine.last_forward_time, figures = engine.native.forward(array, training, levels, keep)
     if figures is not None:
         engine.observation.tell(figures)
-    if sizing is not None:
-        return cast("RealArray", sizing.outputs(samples, sizing.cut(output, samples, range(len(samples)))))
     ports = engine.ports
+    if sizing is not None and ports is None:
+        return cast("RealArray", sizing.outputs(samples, sizing.cut(output, samples, range(len(samples)))))
     # Type checkers know networks with a single output.
     return output if ports is None or not ports.outputs else cast("RealArray", ports.unpack(output))
 
@@ -123,6 +123,8 @@ def backward(self: HasEngine, gradient: ArrayLike | Mapping[str, ArrayLike]) -> 
     ports = engine.ports
     if ports is not None and ports.outputs:
         array = ports.pack_gradients(gradient, engine.precision)
+        if engine.sizing is not None:
+            return cast("RealArray", engine.sizing.input_gradients(engine.native.backward(array)))
     elif engine.sizing is not None:
         return cast(
             "RealArray",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from loom._settings.calls import explained
 from loom._settings.checks import file_path, flag
 from loom._settings.encoding import encode
 from loom._settings.endings import check_ending
-from loom._settings.suggestions import shown
+from loom._settings.suggestions import shown, unknown
 from loom.card import ModelCard
 from loom.engine import Engine, HasEngine, engine_of
 from loom.engine.told import tell, told
@@ -177,6 +177,11 @@ def write_card(engine: Engine, card: object) -> None:
     """
     if not isinstance(card, ModelCard):
         raise ConfigError(f"card is a loom.ModelCard, got {shown(card)}")
+    if isinstance(card.labels, Mapping):
+        names = engine.ports.output_names if engine.ports is not None else ()
+        for name in card.labels:
+            if name not in names:
+                raise unknown("card: output", name, names)
     everything = told(engine.native)
     everything["card"] = None if card == ModelCard() else encode(card)
     tell(engine.native, everything)

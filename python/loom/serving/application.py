@@ -3,7 +3,7 @@
 # Without postponed annotations: FastAPI reads those of functions here, whose classes are imported inside.
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from math import ceil
 from time import perf_counter
@@ -70,8 +70,8 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
     named = net.encoder is not None or (ports is not None and bool(ports.inputs))
     outputs = ports if ports is not None and ports.outputs else None
     card = net.card
-    single = outputs is None and card.labels and net.output_shape == (len(card.labels),)
-    labels = card.labels if single else None
+    shapes = {"": net.output_shape} if outputs is None else outputs.output_shapes()
+    labels = _labels_by_output(card.labels, shapes)
     description = _description(net)
     under_way = 0
 
@@ -148,8 +148,12 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
         told: dict[str, Any] = {
             "outputs": y.tolist() if parts is None else {name: part.tolist() for name, part in parts.items()}
         }
-        if labels is not None:
-            told["labels"] = [labels[place] for place in y.argmax(-1)]
+        if labels:
+            by_name = {"": y} if parts is None else parts
+            found = {
+                name: [listed[place] for place in by_name[name].argmax(-1)] for name, listed in labels.items()
+            }
+            told["labels"] = found.get("", found)
         if card.preprocessing is not None:
             told["preprocessing"] = encode(card.preprocessing)
         return Response(json.dumps(told), media_type=_JSON)
@@ -161,7 +165,11 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
         x, kind = await samples_of(request)
         return answer_of(await batcher.predict(x), request, kind)
 
-    @app.post("/predict", summary="What the network says to samples", **_documented(net, labels is not None))
+    @app.post(
+        "/predict",
+        summary="What the network says to samples",
+        **_documented(net, labelled=bool(labels), by_name=outputs is not None),
+    )
     async def predict(request: Request) -> Response:
         nonlocal under_way
         began = perf_counter()
@@ -236,7 +244,14 @@ def _description(net: Network) -> dict[str, Any]:
     }
 
 
-def _documented(net: Network, labelled: bool) -> dict[str, Any]:
+def _labels_by_output(told: object, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Sequence[str]]:
+    """Returns the labels of outputs that have a value for each; an output without a name is ""."""
+    given: Any = told if isinstance(told, Mapping) else {"": told or ()}
+    known = {name: given[name] for name in shapes if name in given}
+    return {name: labels for name, labels in known.items() if shapes[name] == (len(labels),)}
+
+
+def _documented(net: Network, *, labelled: bool, by_name: bool) -> dict[str, Any]:
     """Returns what the OpenAPI page says of `/predict`: bodies are read by hand."""
 
     def array(extents: tuple[int, ...]) -> dict[str, Any]:
@@ -249,7 +264,9 @@ def _documented(net: Network, labelled: bool) -> dict[str, Any]:
         schema = {"type": "object", "required": [name], "properties": {name: rows, **more}}
         return {_JSON: {"schema": schema}, NPY: {"schema": {"type": "string", "format": "binary"}}}
 
-    more = {"labels": {"type": "array", "items": {"type": "string"}}} if labelled else {}
+    texts_of = {"type": "array", "items": {"type": "string"}}
+    listed = {"type": "object", "additionalProperties": texts_of} if by_name else texts_of
+    more = {"labels": listed} if labelled else {}
     texts = {"type": {"type": "string"}, "message": {"type": "string"}}
     error = {"type": "object", "properties": {"error": {"type": "object", "properties": texts}}}
     refusals = {

@@ -164,10 +164,12 @@ class Sampler:
         changed = self._penalised(exact)
         if allowed is not None:
             changed = changed[allowed]
-        if self.settings.temperature == 0.0:
-            place = int(changed.argmax())
-        else:
-            place = self._drawn(changed / self.settings.temperature)
+        temperature = self.settings.temperature
+        with np.errstate(over="ignore"):
+            warmed = changed / temperature if temperature else changed
+        # At zero nothing is left to chance, and so near to it that the quotients are no numbers.
+        is_certain = temperature == 0.0 or np.isinf(warmed.max())
+        place = int(changed.argmax()) if is_certain else self._drawn(warmed)
         token = place if allowed is None else int(allowed[place])
         self._place += 1
         self._counts[token] += 1

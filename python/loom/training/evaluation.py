@@ -22,6 +22,7 @@ from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Examples, Form
 from loom.training.labelling import as_known
+from loom.training.named_targets import settled_by_targets
 from loom.training.ported import loss_metrics, packed, settled_outputs
 from loom.training.record import record_of
 from loom.training.settings import engine_config
@@ -123,7 +124,8 @@ def evaluate(
         changes["validation_batch_size"] = batch_size
     engine = engine_of(network)
     settled = settled_outputs(engine, replace(chosen, **changes))
-    given = cast("Data", packed(engine, settled, data))
+    settled, seen = settled_by_targets(engine, settled, data)
+    given = cast("Data", packed(engine, settled, seen))
     if engine.sizing is not None:
         given = cast("Data", dealt(engine, settled, given)[0])
     known = as_known(engine, given, settled)

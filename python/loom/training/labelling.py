@@ -15,7 +15,7 @@ from loom.convert import as_numpy
 from loom.data import ArraySource, Classes, Data, Source, Table, TrainingBatch
 from loom.data.foreign import adopted
 from loom.data.frames import is_frame
-from loom.data.labels import as_names
+from loom.data.labels import KINDS, as_names
 from loom.engine import Engine
 from loom.engine.told import classes_of, encoder_of, remember_classes, remember_encoder
 from loom.errors import DataError, DTypeError, ShapeError
@@ -24,10 +24,20 @@ from loom.training.config import TrainingConfig
 
 SourceT = TypeVar("SourceT", bound=Source)
 
-__all__ = ["as_known", "indexed", "learn_classes", "takes_labels", "with_indices"]
+__all__ = [
+    "BINARY",
+    "are_no_indices",
+    "as_known",
+    "indexed",
+    "learn_classes",
+    "takes_labels",
+    "together",
+    "unequal",
+    "with_indices",
+]
 
-# Losses of single outputs whose targets are 0 and 1.
-_BINARY = ("binary_cross_entropy", "binary_focal")
+BINARY = ("binary_cross_entropy", "binary_focal")
+"""Losses of single outputs whose targets are 0 and 1."""
 
 
 def as_known(engine: Engine, data: Data, config: TrainingConfig | None, *, learns: bool = False) -> Data:
@@ -83,7 +93,7 @@ def takes_labels(config: TrainingConfig, output_shape: tuple[int, ...]) -> bool:
 
 
 def _is_binary(config: TrainingConfig, output_shape: tuple[int, ...]) -> bool:
-    return output_shape == (1,) and losses.name_of(config.loss) in _BINARY
+    return output_shape == (1,) and losses.name_of(config.loss) in BINARY
 
 
 def learn_classes(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:
@@ -114,7 +124,7 @@ def learn_classes(engine: Engine, config: TrainingConfig, data: Data) -> Trainin
     outputs = 2 if shape == (1,) else losses.class_count(shape)
     if named is not None:
         if len(named) != outputs:
-            raise DataError(_unequal(list(map(str, named)), outputs))
+            raise DataError(unequal(list(map(str, named)), outputs))
         if classes_of(engine.native) is None:
             remember_classes(engine.native, Classes("text", tuple(map(str, named))))
         return replace(config, loss="cross_entropy") if config.loss == AUTO else config
@@ -122,10 +132,10 @@ def learn_classes(engine: Engine, config: TrainingConfig, data: Data) -> Trainin
         # Labels that are not among the classes are refused where they are looked up.
         return config
     classes = Classes.of(found)
-    if classes.kind == "integer" and not _are_no_indices(found, outputs, len(classes.values)):
+    if classes.kind == "integer" and not are_no_indices(found, outputs, len(classes.values)):
         return config
     if len(classes.values) != outputs:
-        raise DataError(_unequal(list(classes.names), outputs))
+        raise DataError(unequal(list(classes.names), outputs))
     remember_classes(engine.native, classes)
     return config
 
@@ -133,21 +143,36 @@ def learn_classes(engine: Engine, config: TrainingConfig, data: Data) -> Trainin
 def _may_have_labels(config: TrainingConfig) -> bool:
     if isinstance(config.loss, Mapping):
         return False
-    return losses.is_classification(config.loss) or losses.name_of(config.loss) in _BINARY
+    return losses.is_classification(config.loss) or losses.name_of(config.loss) in BINARY
 
 
-def _unequal(names: list[str], outputs: int) -> str:
+def unequal(names: list[str], outputs: int, output: str | None = None) -> str:
+    """Says that there are more or fewer labels than classes.
+
+    Args:
+        names: The labels.
+        outputs: How many classes the network tells.
+        output: The output that tells them, where it has a name.
+    """
     listed = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+    where, named = "target", "[...]"
+    if output is not None:
+        where, named = f'target of output "{output}"', f'{{"{output}": [...]}}'
     return (
-        f"target: there are {len(names)} labels ({listed}), but the network tells {outputs} classes; give "
-        f"the last layer {len(names)} units, or name all classes, net.card = loom.ModelCard(labels=[...])"
+        f"{where}: there are {len(names)} labels ({listed}), but the network tells {outputs} classes; give "
+        f"the last layer {len(names)} units, or name all classes, net.card = loom.ModelCard(labels={named})"
     )
 
 
-def _are_no_indices(labels: NDArray[Any], outputs: int, kinds: int) -> bool:
+def are_no_indices(labels: NDArray[Any], outputs: int, kinds: int) -> bool:
     """Whether whole numbers name as many classes as there are outputs, with gaps between them.
 
     Numbers without gaps that begin elsewhere than at 0 are a mistake more often than names.
+
+    Args:
+        labels: The numbers.
+        outputs: How many classes the network tells.
+        kinds: How many different numbers there are.
     """
     low, high = int(labels.min()), int(labels.max())
     return kinds == outputs and low >= 0 and high - low >= kinds
@@ -175,10 +200,15 @@ def _labels(data: Data) -> NDArray[Any] | None:
         if array.dtype.kind not in "Ubiu" or array.size == 0:
             return None
         found.append(array)
-    return found[0] if len(found) == 1 else _together(found)
+    return found[0] if len(found) == 1 else together(found)
 
 
-def _together(found: list[NDArray[Any]]) -> NDArray[Any] | None:
+def together(found: list[NDArray[Any]]) -> NDArray[Any] | None:
+    """Returns arrays one behind the other; None where they have other extents, or are of other kinds.
+
+    Args:
+        found: The arrays.
+    """
     same = len({array.dtype.kind for array in found}) == 1 and len({array.shape[1:] for array in found}) == 1
     return np.concatenate(found) if same else None
 
@@ -200,8 +230,7 @@ def indexed(target: Foreign, classes: Classes | None) -> Foreign:
     if classes is None:
         return target
     array = as_names(target)
-    kinds = {"text": "U", "boolean": "b", "integer": "iu"}[classes.kind]
-    return classes.indices(array) if array.dtype.kind in kinds or array.dtype.kind == "U" else target
+    return classes.indices(array) if array.dtype.kind in f"U{KINDS[classes.kind]}" else target
 
 
 def with_indices(source: SourceT, classes: Classes | None) -> SourceT:

@@ -42,6 +42,7 @@ from loom.training.feed import ArrayFeed, BatchFeed, Form
 from loom.training.identity import data_identity, settings_identity
 from loom.training.labelling import as_known, learn_classes, with_indices
 from loom.training.logs import logged
+from loom.training.named_targets import settled_by_targets
 from loom.training.notes import read_notes, write_notes
 from loom.training.ported import packed, settled_outputs
 from loom.training.progress import reporter
@@ -127,7 +128,8 @@ def run_training(
             shared.check_same(_course_of(config, run, resume=resume))
             shared.draw_alike()
         with interrupts.open:
-            data = cast("Data", packed(engine, config, data, learns=True))
+            config, seen_data = settled_by_targets(engine, config, data, learns=True)
+            data = cast("Data", packed(engine, config, seen_data, learns=True))
             validation = packed(engine, config, validation)
             if engine.sizing is not None:
                 if tween is not None:

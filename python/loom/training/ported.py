@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, cast
 
@@ -12,14 +13,15 @@ from numpy.typing import NDArray
 
 from loom import losses, metrics
 from loom._settings.suggestions import shown, unknown
-from loom.data import Data, TrainingBatch
+from loom._typing import TargetKind
+from loom.data import Classes, Data, TrainingBatch
 from loom.data.foreign import adopted
 from loom.engine import Engine
 from loom.engine.ports import Ports
 from loom.errors import ConfigError, DataError
 from loom.training.config import TrainingConfig, by_output
 
-__all__ = ["loss_metrics", "packed", "settled_outputs"]
+__all__ = ["loss_metrics", "metrics_under", "packed", "settled_outputs", "target_kinds"]
 
 
 def settled_outputs(engine: Engine, config: TrainingConfig) -> TrainingConfig:
@@ -56,12 +58,6 @@ def settled_outputs(engine: Engine, config: TrainingConfig) -> TrainingConfig:
             for name in mapping:
                 if name not in names:
                     raise unknown(f"{what}: output", name, names)
-    for name, loss in chosen.items():
-        if losses.is_own(loss):
-            raise ConfigError(
-                f'loss: output "{name}" takes a loss by name; one of your own is of a network with a single '
-                "output"
-            )
     missing = [name for name in names if name not in chosen]
     if missing:
         raise ConfigError(f'loss: output "{missing[0]}" has none; give one for each of {", ".join(names)}')
@@ -91,7 +87,7 @@ def _class_weights(ports: Ports, given: object, chosen: Mapping[str, Any]) -> di
     for name, weights in cast("Mapping[str, Any]", given).items():
         if name not in ports.output_names:
             raise unknown("class_weight: output", name, ports.output_names)
-        if not losses.is_classification(chosen[name]):
+        if losses.target_kind(chosen[name]) != "classes":
             raise ConfigError(
                 f'class_weight: output "{name}" has the loss "{losses.name_of(chosen[name])}"; classes '
                 "are of cross_entropy and nll"
@@ -107,18 +103,44 @@ class _OfOutput:
     def __init__(self, ports: Ports, output: str, chosen: Mapping[str, Any], name: str) -> None:
         self._ports, self._output = ports, output
         self._loss = chosen[output]
-        self._all_classes = {name: losses.is_classification(loss) for name, loss in chosen.items()}
+        self._kinds = target_kinds(chosen)
         self._shapes = ports.output_shapes()
         self._classes = losses.class_count(self._shapes[output])
         self.__name__ = f"{output}_{name}"
 
+    def under(self, chosen: Mapping[str, Any]) -> _OfOutput:
+        """Returns the same figure where outputs have these losses."""
+        made = copy(self)
+        made._loss, made._kinds = chosen[self._output], target_kinds(chosen)
+        return made
+
     def _parts(self, outputs: NDArray[Any], targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], bool]:
         """Returns the output's part of rows, and of targets, and whether the latter are class indices."""
-        labelled = self._ports.is_labelled(targets.shape[1], self._all_classes)
-        shapes = self._ports.target_shapes(self._all_classes, labelled=labelled)
+        labelled = self._ports.is_labelled(targets.shape[1], self._kinds)
+        shapes = self._ports.target_shapes(self._kinds, labelled=labelled)
         given, wanted = _part(outputs, self._shapes, self._output), _part(targets, shapes, self._output)
-        labelled = labelled and self._all_classes[self._output]
+        kind = self._kinds[self._output]
+        labelled = kind in {"indices", "labels"} or (kind == "classes" and labelled)
         return given, wanted.astype(np.int64) if labelled else wanted, labelled
+
+
+def metrics_under(given: Iterable[Any], chosen: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Returns metrics of named outputs that know what losses take, once that is settled.
+
+    Args:
+        given: The metrics of a config that `settled_outputs` has made.
+        chosen: The losses by output.
+    """
+    return tuple(metric.under(chosen) if isinstance(metric, _OfOutput) else metric for metric in given)
+
+
+def target_kinds(chosen: Mapping[str, Any]) -> dict[str, TargetKind]:
+    """Returns what the loss of each output takes as targets.
+
+    Args:
+        chosen: The losses by output.
+    """
+    return {name: losses.target_kind(loss) for name, loss in chosen.items()}
 
 
 def _part(rows: NDArray[Any], shapes: Mapping[str, tuple[int, ...]], output: str) -> NDArray[Any]:
@@ -140,7 +162,7 @@ class _LossOfOutput(_OfOutput):
         class_weight: Sequence[float] | None,
     ) -> None:
         super().__init__(ports, output, chosen, "loss")
-        self._smoothing = label_smoothing if losses.is_classification(self._loss) else 0.0
+        self._smoothing = label_smoothing if losses.target_kind(self._loss) == "classes" else 0.0
         self._weights = class_weight
 
     def __call__(self, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
@@ -167,7 +189,8 @@ class _MetricOfOutput(_OfOutput):
 
     def __call__(self, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
         given, wanted, labelled = self._parts(outputs, targets)
-        if not labelled and losses.is_classification(self._loss) and bool(np.isin(wanted, (0.0, 1.0)).all()):
+        shares = not labelled and losses.target_kind(self._loss) == "classes"
+        if shares and bool(np.isin(wanted, (0.0, 1.0)).all()):
             wanted = wanted.argmax(axis=1 if wanted.ndim == 4 else -1)
         zero, several = losses.decides_at_zero(self._loss), self._classes > 1
         if isinstance(self._metric, metrics.Accuracy) and not several:
@@ -224,8 +247,10 @@ def packed(engine: Engine, config: TrainingConfig, data: Data | None, *, learns:
     engine.build()
     data = adopted(data, batch_size=config.batch_size, shuffle=learns and config.shuffle, seed=config.seed)
     batches = isinstance(data, tuple) and bool(data) and all(isinstance(e, TrainingBatch) for e in data)
+    # As they are known now: who looks at a network for a while may have it forget them.
+    labels = ports.labels()
     if isinstance(data, TrainingBatch) or (isinstance(data, tuple) and not batches):
-        return _batch(engine, ports, config, data)
+        return _batch(engine, ports, config, data, labels)
     # An array of no axes says that it can be iterated, and cannot.
     alone = isinstance(data, np.ndarray) and data.ndim == 0
     if isinstance(data, (str, bytes, Mapping)) or alone or not isinstance(data, Iterable):
@@ -234,21 +259,32 @@ def packed(engine: Engine, config: TrainingConfig, data: Data | None, *, learns:
             f"got {type(data).__name__}"
         )
     if iter(data) is data:
-        return (_batch(engine, ports, config, item) for item in data)
-    return cast("Data", _Batches(data, lambda item: _batch(engine, ports, config, item)))
+        return (_batch(engine, ports, config, item, labels) for item in data)
+    return cast("Data", _Batches(data, lambda item: _batch(engine, ports, config, item, labels)))
 
 
-def _batch(engine: Engine, ports: Ports, config: TrainingConfig, item: object) -> TrainingBatch:
+def _batch(
+    engine: Engine, ports: Ports, config: TrainingConfig, item: object, labels: Mapping[str, Classes]
+) -> TrainingBatch:
     if isinstance(item, (tuple, list)) and len(item) in {2, 3}:
         item = TrainingBatch(*item)
     if not isinstance(item, TrainingBatch):
         raise DataError(f"expected a TrainingBatch, (x, y) or (x, y, weight), got {shown(item)}")
-    target = item.target
+    # By name these are dictionaries.
+    target, weight, given = item.target, cast("Any", item.weight), item.input
     if ports.outputs:
-        chosen = cast("Mapping[str, Any]", config.loss)
-        classes = {name: losses.is_classification(loss) for name, loss in chosen.items()}
-        target = ports.pack_targets(target, classes, engine.precision)
-    return TrainingBatch(ports.pack(item.input, engine.precision), target, item.weight)
+        kinds = target_kinds(cast("Mapping[str, Any]", config.loss))
+        target = ports.pack_targets(target, kinds, engine.precision, labels=labels)
+        if isinstance(weight, Mapping):
+            weight = ports.pack_weights(weight, len(target), engine.precision)
+    elif isinstance(weight, Mapping):
+        raise DataError(
+            "weights by name are of named outputs, and this network has one output: give an array"
+        )
+    # Samples of open extents are put into rows of like ones afterwards.
+    if engine.sizing is None:
+        given = ports.pack(given, engine.precision)
+    return TrainingBatch(given, target, weight)
 
 
 class _Batches:

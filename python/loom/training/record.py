@@ -41,7 +41,7 @@ class TrainingRecord:
             told, self._recalled = self._recalled, None
             try:
                 self._judged_by = TrainingConfig.from_config(
-                    {name: value for name, value in told.items() if name in ("loss", "metrics")}
+                    {name: told[name] for name in ("loss", "loss_weights", "metrics") if name in told}
                 )
             except ConfigError:
                 # Of another version, or of a metric that nobody here knows: then it is to be given again.
@@ -80,7 +80,9 @@ class TrainingRecord:
         if config is None:
             return None
         try:
-            return {"loss": encode(config.loss), "metrics": encode(config.metrics)}
+            told = {"loss": encode(config.loss), "metrics": encode(config.metrics)}
+            weights = {} if config.loss_weights is None else {"loss_weights": encode(config.loss_weights)}
+            return {**told, **weights}
         except ConfigError:
             return None
 

@@ -48,14 +48,10 @@ def engine_config(
         loss_weights, smoothing = config.loss_weights or {}, config.label_smoothing
         of_classes = cast("Mapping[str, Any]", config.class_weight or {})
         config = replace(config, loss="mse", loss_weights=None, label_smoothing=0.0, class_weight=None)
-    own: dict[str, object] | None = None
-    if isinstance(config.loss, losses.Expr):
-        own = {"expression": config.loss.expression}
-    elif isinstance(config.loss, losses.OwnLoss):
-        own = {"labelled" if config.loss.labelled else "provided": config.loss.number}
-    if own is not None:
-        # What targets are like.
-        config = replace(config, loss="nll" if losses.is_classification(config.loss) else "mse")
+    own = None
+    if not isinstance(config.loss, Mapping):
+        loss, own = _of_engine(config.loss)
+        config = replace(config, loss=loss)
     known = [metric for metric in config.metrics if metrics.in_engine(metric)]
     encoded = replace(config, metrics=known, class_weight=None, early_stopping=None).to_config()
     elsewhere = {
@@ -85,10 +81,11 @@ def engine_config(
         engine["outputs"] = [
             {
                 "loss": encode(loss),
+                **({} if mine is None else {"own_loss": mine}),
                 "weight": loss_weights.get(name, 1.0),
                 "class_weight": of_classes.get(name),
             }
-            for name, loss in by_output.items()
+            for name, (loss, mine) in ((name, _of_engine(given)) for name, given in by_output.items())
         ]
         engine["label_smoothing"] = smoothing
     if own is not None:
@@ -98,6 +95,17 @@ def engine_config(
     if tween is not None:
         engine["tween"] = tween.engine_settings()
     return json.dumps(engine)
+
+
+def _of_engine(loss: Any) -> tuple[Any, dict[str, object] | None]:  # noqa: ANN401 - as a config has it
+    """Returns the loss that says what targets are like, and what is minimised in its place."""
+    if isinstance(loss, losses.Expr):
+        own: dict[str, object] = {"expression": loss.expression}
+    elif isinstance(loss, losses.OwnLoss):
+        own = {"labelled" if loss.labelled else "provided": loss.number}
+    else:
+        return loss, None
+    return "nll" if losses.is_classification(loss) else "mse", own
 
 
 def base_rate(config: TrainingConfig, tween: TargetRule | None) -> float:

@@ -8,15 +8,18 @@ from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loom._typing import Foreign
-from loom.data import ArraySource, Data, TrainingBatch
+from loom.data import ArraySource, Classes, Data, TrainingBatch
 from loom.data.buckets import Buckets
 from loom.data.foreign import adopted
+from loom.data.labels import as_names
 from loom.data.splitting import hold_out
 from loom.engine import Engine
 from loom.engine.sizing import Sizing
-from loom.errors import DataError
+from loom.engine.told import classes_of
+from loom.errors import DataError, DTypeError, ShapeError
 from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig
 from loom.training.labelling import learn_classes
@@ -38,11 +41,29 @@ def told(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:
         return config
     target: Foreign = pair.target
     if sizing.has_steps or None in sizing.output_shape:
+        labels = _labels_of_steps(sizing, pair) if sizing.has_steps else None
+        if labels is not None:
+            config = learn_classes(engine, config, TrainingBatch(np.zeros((1, 1)), labels[None]))
         # One sample's, as a batch: of each step there is a class index, or numbers.
         return settled_by_target(engine, config, np.asarray(next(iter(target), ()))[None])
     # Labels and losses are a matter of targets alone.
     config = learn_classes(engine, config, TrainingBatch(np.zeros((len(target), 1)), target))
     return settled_by_target(engine, config, target)
+
+
+def _labels_of_steps(sizing: Sizing, pair: TrainingBatch) -> NDArray[Any] | None:
+    """Returns the labels of all real steps; None where steps have numbers."""
+    targets: list[Any] = list(cast("Any", pair.target))
+    try:
+        if not targets or as_names(targets[0]).dtype.kind not in "Ub":
+            return None
+        samples = sizing.samples(pair.input)
+        if len(samples) != len(targets):
+            return None
+        return np.concatenate([as_names(each)[: samples.length(n)] for n, each in enumerate(targets)])
+    except (DataError, DTypeError, ShapeError, IndexError, ValueError):
+        # Whoever puts samples together says what is wrong with them.
+        return None
 
 
 def dealt(
@@ -75,14 +96,16 @@ def dealt(
             )
         if learns and config.validation_split > 0:
             raise DataError("validation_split needs data in arrays or lists; give validation= for batches")
+        named = classes_of(engine.native)
         if iter(data) is data:
-            return (_batch(sizing, item) for item in data), None
-        return cast("Data", _Batches(data, lambda item: _batch(sizing, item))), None
+            return (_batch(sizing, item, named) for item in data), None
+        return cast("Data", _Batches(data, lambda item: _batch(sizing, item, named))), None
+    classes = classes_of(engine.native)
     held = None
     if learns and config.validation_split > 0:
         pair, held = _held_out(pair, config.validation_split)
-        held = _buckets(sizing, held, config.validation_batch_size or config.batch_size)
-    return _buckets(sizing, pair, size, shuffle=shuffle, seed=config.seed), held
+        held = _buckets(sizing, held, config.validation_batch_size or config.batch_size, classes)
+    return _buckets(sizing, pair, size, classes, shuffle=shuffle, seed=config.seed), held
 
 
 def _pair(data: object) -> TrainingBatch | None:
@@ -97,7 +120,13 @@ def _pair(data: object) -> TrainingBatch | None:
 
 
 def _buckets(
-    sizing: Sizing, pair: TrainingBatch, size: int, *, shuffle: bool = False, seed: int = 0
+    sizing: Sizing,
+    pair: TrainingBatch,
+    size: int,
+    classes: Classes | None,
+    *,
+    shuffle: bool = False,
+    seed: int = 0,
 ) -> Foreign:
     samples = sizing.samples(pair.input)
     buckets = Buckets(
@@ -109,6 +138,7 @@ def _buckets(
         shuffle=shuffle,
         seed=seed,
         pack=sizing.together,
+        classes=classes,
     )
     if shuffle and sizing.refusal is not None and 2 * len(samples) < len(buckets) * min(size, len(samples)):
         warnings.warn(
@@ -120,7 +150,7 @@ def _buckets(
     return buckets
 
 
-def _batch(sizing: Sizing, item: object) -> TrainingBatch:
+def _batch(sizing: Sizing, item: object, classes: Classes | None) -> TrainingBatch:
     pair = _pair(tuple(item) if isinstance(item, list) else item)
     if pair is None:
         raise DataError(f"expected a TrainingBatch, (x, y) or (x, y, weight), got {type(item).__name__}")
@@ -129,7 +159,7 @@ def _batch(sizing: Sizing, item: object) -> TrainingBatch:
         raise DataError(
             "a batch has samples of different sizes; give batches of one size, or the whole data set as lists"
         )
-    batches = list(_buckets(sizing, replace(pair, input=cast("Any", samples)), len(samples)))
+    batches = list(_buckets(sizing, replace(pair, input=cast("Any", samples)), len(samples), classes))
     return cast("TrainingBatch", batches[0])
 
 

@@ -13,7 +13,7 @@ use crate::tensor::{Precision, Shape, Tensor};
 use crate::train::{
     Clips, Fate, Fault, LossOptions, OnNonFinite, TargetRow, Targets, TweenConfig, Updates, Watching,
     count_update, land, land_carefully, loss_and_gradient, losses_and_gradients, lower_clip, lower_foresight,
-    lower_updates, prepare_state, settle, watch,
+    lower_updates, own_loss_and_gradient, prepare_state, settle, watch,
 };
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -89,9 +89,12 @@ impl Stepper {
             let last = last_layer(network, mesh, *cell)?;
             number = last.filter(|_| config.output.is_some() || network.named_outputs().is_empty());
             let training = &config.training;
-            let loss = training.outputs.get(place).map_or(training.loss, |output| output.loss);
+            let (loss, own) = match training.outputs.get(place) {
+                Some(output) => (output.loss, &output.own_loss),
+                None => (training.loss, &training.own_loss),
+            };
             // Where links arrive behind a softmax, the loss is not computed from its input.
-            if let Some(last) = last.and_then(|number| network.layers().nth(number))
+            if let Some(last) = last.and_then(|number| network.layers().nth(number)).filter(|_| own.is_none())
                 && last.layer().absorb_loss(&loss.0).is_some()
             {
                 return Err(Error::Value(format!(
@@ -172,6 +175,9 @@ impl Stepper {
         let named = self.config.output.is_none() && !network.named_outputs().is_empty();
         let (loss, gradients) = if named {
             losses_and_gradients(network, training, &outputs, target)?
+        } else if let Some(own) = &training.own_loss {
+            let (loss, gradient) = own_loss_and_gradient(own, outputs[0].view(), target)?;
+            (loss, vec![gradient])
         } else {
             let options = LossOptions {
                 label_smoothing: training.label_smoothing,

@@ -73,7 +73,10 @@ impl Trainer {
                 if self.plan.class_targets { "class indices" } else { "numbers" }
             )));
         }
-        let weights = self.op.weights().max(1);
+        // Where there is a weight for each of several outputs, none counts in the loss of all.
+        let of_rows = BatchPorts::of(program.ports())?.sample_weight;
+        let weights: usize =
+            of_rows.map_or(1, |port| program.value(port).shape.iter().product::<usize>().max(1));
         match &examples.weight {
             Some(weight) if weight.elements().len() != there * weights => Err(Error::Shape(format!(
                 "there are {there} rows of {weights} weights each, but {} sample weights",
@@ -154,9 +157,9 @@ impl Trainer {
 
     /// What the summed losses of a batch are to be divided by.
     pub(super) fn divisor_of<T: Real>(&self, examples: &Examples<'_>, batch: &[u32]) -> f64 {
-        let weights: Vec<T> = match &examples.weight {
+        let weights: Vec<T> = match examples.weight.as_ref().filter(|_| self.op.weights() > 0) {
             Some(weight) => {
-                let mut weights = vec![T::ZERO; batch.len() * self.op.weights().max(1)];
+                let mut weights = vec![T::ZERO; batch.len() * self.op.weights()];
                 gather(weight, Some(Rows::At(batch)), &mut weights);
                 weights
             }

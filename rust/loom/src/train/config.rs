@@ -22,8 +22,11 @@ pub enum OnNonFinite {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutputLoss {
-    /// The loss.
+    /// The loss; beside one of the user's own it says what targets are: class indices where it takes such.
     pub loss: LossConfig,
+    /// What is minimised in its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_loss: Option<OwnLossConfig>,
     /// How much it counts.
     #[serde(default = "one")]
     pub weight: f64,
@@ -40,6 +43,28 @@ fn is_nothing(value: &f64) -> bool {
 
 fn one() -> f64 {
     1.0
+}
+
+impl OutputLoss {
+    /// Whether targets are class indices; `labelled` says whether losses that are not the user's own are told such.
+    pub(super) fn is_told_classes(&self, labelled: bool) -> bool {
+        // A function of the user's own takes them as they were given.
+        self.loss.takes_classes() && (labelled || self.own_loss.is_some())
+    }
+
+    fn validate(&self) -> Result<()> {
+        if !(self.weight.is_finite() && self.weight >= 0.0) {
+            return Err(Error::Value(format!(
+                "the weight of an output's loss must be finite and at least 0, got {}",
+                self.weight
+            )));
+        }
+        let Some(own) = &self.own_loss else { return Ok(()) };
+        if self.class_weight.is_some() {
+            return Err(Error::Value("class_weight has no meaning beside a loss of one's own".into()));
+        }
+        own.validate()
+    }
 }
 
 /// A penalty on some weights, which joins the loss, but for its figure.
@@ -261,11 +286,8 @@ impl TrainingConfig {
                 self.validation_split
             )));
         }
-        if let Some(output) = self.outputs.iter().find(|o| !(o.weight.is_finite() && o.weight >= 0.0)) {
-            return Err(Error::Value(format!(
-                "the weight of an output's loss must be finite and at least 0, got {}",
-                output.weight
-            )));
+        for output in &self.outputs {
+            output.validate()?;
         }
         if let Some(tween) = &self.tween {
             tween.validate()?;

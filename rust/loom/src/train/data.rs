@@ -29,7 +29,8 @@ pub struct Examples<'a> {
     pub input: TensorView<'a>,
     /// (rows, ...).
     pub target: Targets<'a>,
-    /// (rows,), or (rows, steps) for each step of an output of (steps, ...) to have its own; finite and at least 0.
+    /// (rows,), or (rows, steps) for each step of an output of (steps, ...) to have its own, or (rows, outputs) where
+    /// outputs have names; finite and at least 0.
     pub weight: Option<TensorView<'a>>,
 }
 
@@ -232,8 +233,15 @@ impl<'a> Examples<'a> {
         }
     }
 
-    /// Checks extents, and with `finite` that all numbers are finite.
-    pub(crate) fn check(&self, input: &Shape, output: &Shape, as_classes: bool, finite: bool) -> Result<()> {
+    /// Checks extents, and with `finite` that all numbers are finite; `named` is how many outputs have names.
+    pub(crate) fn check(
+        &self,
+        input: &Shape,
+        output: &Shape,
+        named: usize,
+        as_classes: bool,
+        finite: bool,
+    ) -> Result<()> {
         check_rows(&self.input, input, "input")?;
         self.target.check_rows(self.rows(), output, as_classes)?;
         if finite {
@@ -243,14 +251,11 @@ impl<'a> Examples<'a> {
             }
         }
         if let Some(weight) = &self.weight {
-            let (outer, ..) = class_extents(output);
-            let by_step = weight.shape() == [self.rows(), outer] && output.rank() > 1;
+            let outer = if named > 0 { named } else { class_extents(output).0 };
+            let several = named > 0 || output.rank() > 1;
+            let by_step = weight.shape() == [self.rows(), outer] && several;
             if weight.shape() != [self.rows()] && !by_step {
-                let steps = if output.rank() > 1 {
-                    format!(", or ({}, {outer})", self.rows())
-                } else {
-                    String::new()
-                };
+                let steps = if several { format!(", or ({}, {outer})", self.rows()) } else { String::new() };
                 return Err(Error::Shape(format!(
                     "sample weights have shape {}, expected ({},){steps}",
                     Shape::from(weight.shape()),

@@ -86,6 +86,7 @@ pub(crate) use clip::{Clips, Updates, lower_clip, lower_foresight, lower_updates
 pub(crate) use fault::{Fault, describe_at};
 pub(crate) use landing::{Fate, count_update, land, land_carefully, settle};
 pub(crate) use outputs::{TargetRow, losses_and_gradients};
+pub(crate) use own_loss::own_loss_and_gradient;
 pub(crate) use prepare::prepare_state;
 pub(crate) use states::{keep_on_device, odd_state};
 pub(crate) use watch::Watching;

@@ -2,11 +2,14 @@
 //!
 //! Targets come as one row of numbers, an output's behind the one before: like the outputs, or with a class index, as
 //! a number, wherever a loss takes classes.
+//! Rows may have a weight, or one for each output. The latter, like weights of classes, do not count in what a sum is
+//! divided by: the outputs of a step have one divisor, that of its rows.
 
 use super::loss::{LossOptions, loss_op};
 use super::loss_gradient::loss_and_gradient;
+use super::own_loss::{Wanted, own_loss_and_gradient};
 use super::weighing::Weighing;
-use super::{OutputLoss, Targets, TrainingConfig};
+use super::{OutputLoss, OwnLossConfig, Targets, TrainingConfig};
 use crate::error::in_context;
 use crate::network::{Lowered, NamedOutput, Network};
 use crate::ops::loss::validate_targets;
@@ -57,7 +60,7 @@ impl TargetRow {
     /// [`Error::Value`] for settings that several outputs cannot have.
     pub(crate) fn with(network: &Network, config: &TrainingConfig, labelled: bool) -> Result<Self> {
         let all = losses(network, config, Weighing::None, (labelled, false))?;
-        Ok(Self { total: all.iter().map(|output| output.target.len()).sum(), labelled })
+        Ok(Self { total: row_length(&all), labelled })
     }
 }
 
@@ -73,13 +76,15 @@ pub(super) fn lower(
 ) -> Result<Loss> {
     b.set_phase(Phase::Loss);
     let all = losses(network, config, weighing, (labelled, gradient))?;
-    let total = all.iter().map(|output| output.target.len()).sum();
+    let total = row_length(&all);
     let targets = b.input("target", Shape::from(total), Kind::Real);
     b.ports.target = Some(targets);
-    let weight = (weighing != Weighing::None).then(|| b.input("weight", Shape::from(1), Kind::Real));
-    b.ports.sample_weight = weight;
+    let count = if weighing == Weighing::Steps { all.len() } else { 1 };
+    let weights = (weighing != Weighing::None).then(|| b.input("weight", Shape::from(count), Kind::Real));
+    b.ports.sample_weight = weights;
     let (mut rows, mut gradients) = (Vec::new(), Vec::new());
-    for (output, OutputOp { op, target: place, shape, factor }) in lowered.outputs.iter().zip(all) {
+    for (number, (output, of)) in lowered.outputs.iter().zip(all).enumerate() {
+        let OutputOp { op, own, target: place, shape, factor } = of;
         let target = match op.class_targets {
             true => {
                 let labels = Labels { total, start: place.start, length: place.len() };
@@ -87,8 +92,26 @@ pub(super) fn lower(
             }
             false => crate::network::slice(b, targets, total, &place, shape.clone()),
         };
-        let reads: Vec<Value> = [*output, target].into_iter().chain(weight).collect();
-        let (losses, gradient) = b.apply_loss(op, &reads, shape.clone());
+        let weight = weights.map(|weights| match count {
+            1 => weights,
+            _ => crate::network::slice(b, weights, count, &(number..number + 1), Shape::from(1)),
+        });
+        let (losses, gradient, counted) = match own {
+            Some(own) => {
+                let weighing = if weight.is_some() { Weighing::Rows } else { Weighing::None };
+                let wanted = Wanted { weight, weighing, gradient, scaled: op.scaled };
+                let made = own.lower(b, *output, target, wanted)?;
+                (made.row_losses, made.output_gradient, counted(&made.op))
+            }
+            None => {
+                let reads: Vec<Value> = [*output, target].into_iter().chain(weight).collect();
+                let counted = counted(&op);
+                let (losses, gradient) = b.apply_loss(op, &reads, shape.clone());
+                (losses, gradient, counted)
+            }
+        };
+        // Divided as that of a whole row of outputs, the sum is the mean, times the weight.
+        let factor = factor * network.output_shape().len() as f64 / counted as f64;
         rows.push(b.apply(Scale { factor }, &[losses], "row losses", Shape::from(1)));
         if let Some(gradient) = gradient {
             gradients.push(b.apply(Scale { factor }, &[gradient], "gradient", shape));
@@ -104,12 +127,24 @@ pub(super) fn lower(
 /// One output's loss.
 struct OutputOp {
     op: Loss,
+    /// What is minimised in its place; the loss then says what targets are.
+    own: Option<OwnLossConfig>,
     /// Where its targets lie in a row.
     target: Range<usize>,
     shape: Shape,
-    /// What the sum of its rows' losses is multiplied by, so that divided as that of the whole row it is the
-    /// mean, times the weight.
+    /// How much its mean loss counts.
     factor: f64,
+}
+
+/// How many numbers a row of targets for all of them has.
+fn row_length(all: &[OutputOp]) -> usize {
+    all.iter().map(|output| output.target.len()).sum()
+}
+
+/// How many terms a row's loss is the sum of.
+fn counted(op: &Loss) -> usize {
+    let of_classes = op.outer * op.inner;
+    if op.function.is_over_classes() { of_classes } else { of_classes * op.classes }
 }
 
 fn losses(
@@ -132,26 +167,23 @@ fn losses(
                 .into(),
         ));
     }
-    if weighing == Weighing::Steps {
-        return Err(Error::Value(
-            "the network has named outputs, whose rows have a weight each, not one for every step".into(),
-        ));
-    }
-    let total = network.output_shape().len();
+    // One for each output is one for each row of what an output is compared with.
+    let weighing = if weighing == Weighing::Steps { Weighing::Rows } else { weighing };
     let mut start = 0;
     type Given<'a> = ((&'a OutputLoss, Shape), &'a NamedOutput);
-    let one = |((OutputLoss { loss, weight, class_weight }, shape), named): Given<'_>| {
-        let smoothing = if loss.takes_classes() { config.label_smoothing } else { 0.0 };
-        let options = LossOptions { label_smoothing: smoothing, class_weight: class_weight.clone() };
-        let classes = labelled && loss.takes_classes();
+    let one = |((given, shape), named): Given<'_>| {
+        let OutputLoss { loss, own_loss, weight: factor, class_weight } = given;
+        let smooths = loss.takes_classes() && own_loss.is_none();
+        let label_smoothing = if smooths { config.label_smoothing } else { 0.0 };
+        let options = LossOptions { label_smoothing, class_weight: class_weight.clone() };
+        let classes = given.is_told_classes(labelled);
         let mut op = loss_op(loss.0, &shape, classes, weighing, &options, gradient)
             .map_err(|error| in_context(&format!("output \"{}\"", named.name), error))?;
         op.scaled = gradient && network.scales_loss();
-        let counted = if loss.0.is_over_classes() { op.outer * op.inner } else { shape.len() };
-        let factor = weight * total as f64 / counted as f64;
         let length = if classes { op.outer * op.inner } else { shape.len() };
         start += length;
-        Ok(OutputOp { op, target: start - length..start, shape, factor })
+        let own = own_loss.clone();
+        Ok(OutputOp { op, own, target: start - length..start, shape, factor: *factor })
     };
     config.outputs.iter().zip(network.named_output_shapes()).zip(names).map(one).collect()
 }
@@ -159,6 +191,7 @@ fn losses(
 /// The loss whose divisor counts as that of a whole row does.
 pub(super) fn whole(network: &Network, weighing: Weighing, gradient: bool) -> Result<Loss> {
     let shape = network.output_shape();
+    let weighing = if weighing == Weighing::Steps { Weighing::None } else { weighing };
     loss_op(LossFunction::MeanSquaredError, shape, false, weighing, &LossOptions::default(), gradient)
 }
 
@@ -192,6 +225,13 @@ pub(crate) fn losses_and_gradients(
                 Targets::Real(TensorView::new([&[view.rows()], &of.shape[..]].concat(), Elements::of(&part))?)
             }
         };
+        if let Some(own) = &of.own {
+            let (loss, mut gradient) = own_loss_and_gradient(own, output.view(), &target)?;
+            sum += given.weight * loss;
+            scale(&mut gradient, given.weight);
+            gradients.push(gradient);
+            continue;
+        }
         let smoothing = if given.loss.takes_classes() { config.label_smoothing } else { 0.0 };
         let options = LossOptions { label_smoothing: smoothing, class_weight: given.class_weight.clone() };
         let (loss, mut gradient) = loss_and_gradient(given.loss, output.view(), &target, None, &options)?;
@@ -205,13 +245,17 @@ pub(crate) fn losses_and_gradients(
         };
         let factor = given.weight * counted;
         sum += factor * loss;
-        match &mut gradient {
-            Tensor::Float32(_, elements) => elements.iter_mut().for_each(|x| *x *= factor as f32),
-            Tensor::Float64(_, elements) => elements.iter_mut().for_each(|x| *x *= factor),
-        }
+        scale(&mut gradient, factor);
         gradients.push(gradient);
     }
     Ok((sum, gradients))
+}
+
+fn scale(gradient: &mut Tensor, factor: f64) {
+    match gradient {
+        Tensor::Float32(_, elements) => elements.iter_mut().for_each(|x| *x *= factor as f32),
+        Tensor::Float64(_, elements) => elements.iter_mut().for_each(|x| *x *= factor),
+    }
 }
 
 /// Checks that every output's part of the targets is what its loss takes.
@@ -233,7 +277,8 @@ pub(super) fn check(
     Ok(())
 }
 
-fn check_part<T: Real>(rows: &[T], total: usize, OutputOp { op, target, .. }: &OutputOp) -> Result<()> {
+fn check_part<T: Real>(rows: &[T], total: usize, output: &OutputOp) -> Result<()> {
+    let OutputOp { op, own, target, .. } = output;
     let part: Vec<T> = rows.chunks_exact(total).flat_map(|row| row[target.clone()].to_vec()).collect();
     if !op.class_targets {
         return validate_targets(op, &[], &part, &[]);
@@ -244,6 +289,9 @@ fn check_part<T: Real>(rows: &[T], total: usize, OutputOp { op, target, .. }: &O
             part[place],
             place / target.len()
         )));
+    }
+    if matches!(own, Some(OwnLossConfig::Labelled(_))) {
+        return Ok(());
     }
     let labels: Vec<i32> = part.iter().map(|label| label.to_f64() as i32).collect();
     validate_targets::<T>(op, &[], &[], &labels)

@@ -1,12 +1,16 @@
 //! Losses of a user's own: by expression, or computed by whoever embeds loom.
 
-use super::Targets;
+use super::data::{Rows, Targets};
 use super::loss::{LossOptions, loss_op};
 use super::weighing::Weighing;
+use crate::device::Device;
+use crate::layers::class_extents;
 use crate::ops::expression::{Expression, Operand, Plan, Shaped, Stage};
+use crate::ops::loss::divisor;
 use crate::ops::{Args, Loss, LossFunction, Operation, StepValues};
-use crate::program::{Builder, Value};
+use crate::program::{Access, Builder, Kind, Phase, Rewrites, Value};
 use crate::simd::{Cpu, Real};
+use crate::state::Registry;
 use crate::tensor::{Elements, Shape, Tensor, TensorView};
 use crate::{Error, Result, extents};
 use serde::{Deserialize, Serialize};
@@ -174,6 +178,56 @@ pub fn expression_loss_and_gradient(
     }?;
     let gradient = gradient.ok_or_else(|| Error::Internal("a gradient was asked for".into()))?;
     Ok((value, gradient))
+}
+
+/// The loss of one's own of `output`, and its gradient with respect to `output`, computed on the processor.
+///
+/// # Errors
+/// [`Error::Shape`] for targets that do not fit, and whatever the loss says.
+pub(crate) fn own_loss_and_gradient(
+    own: &OwnLossConfig,
+    output: TensorView<'_>,
+    target: &Targets<'_>,
+) -> Result<(f64, Tensor)> {
+    match (own, output.elements()) {
+        (OwnLossConfig::Expression(text), _) => expression_loss_and_gradient(text, output, target, None),
+        (_, Elements::Float32(_)) => run_lowered::<f32>(own, &output, target),
+        (_, Elements::Float64(_)) => run_lowered::<f64>(own, &output, target),
+    }
+}
+
+fn run_lowered<T: Real>(
+    own: &OwnLossConfig,
+    output: &TensorView<'_>,
+    target: &Targets<'_>,
+) -> Result<(f64, Tensor)> {
+    let (rows, shape) = (output.rows(), Shape::from(&output.shape()[1..]));
+    let (outer, _, inner) = class_extents(&shape);
+    let classes = matches!(target, Targets::Classes { .. }) && target.shape()[1..] != shape[..];
+    target.check_rows(rows, &shape, classes)?;
+    let mut b = Builder::new(T::PRECISION);
+    b.set_phase(Phase::Loss);
+    let given = b.input("output", shape.clone(), Kind::Real);
+    let (extents, kind) =
+        if classes { (Shape::from(outer * inner), Kind::Index) } else { (shape, Kind::Real) };
+    let wanted = b.input("target", extents, kind);
+    let asked = Wanted { weight: None, weighing: Weighing::None, gradient: true, scaled: false };
+    let Lowered { row_losses, output_gradient, op } = own.lower(&mut b, given, wanted, asked)?;
+    let gradient = output_gradient.ok_or_else(|| Error::Internal("a gradient was asked for".into()))?;
+    [row_losses, gradient].into_iter().for_each(|value| b.pin(value));
+    let mut run = Device::cpu().run(Arc::new(b.finish(rows, &Rewrites::default())?))?;
+    run.rows = rows;
+    output.copy_to(run.write::<T>(given));
+    if classes {
+        target.copy_labels(Rows::First(rows), run.write_indices(wanted));
+    } else {
+        target.copy_real(None, run.write::<T>(wanted));
+    }
+    let loss_divisor = divisor::<T>(&op, rows, &[], &[]);
+    let values = StepValues { loss_divisor, ..StepValues::default() };
+    run.execute(Access::Shared(&Registry::default()), Phase::Loss..=Phase::Loss, &values)?;
+    let total: f64 = run.read::<T>(row_losses).iter().map(|loss| loss.to_f64()).sum();
+    Ok((total / loss_divisor, Tensor::new(output.shape(), run.read::<T>(gradient).to_vec())?))
 }
 
 /// Refuses a text that is no expression of outputs and targets.

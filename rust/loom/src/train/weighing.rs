@@ -7,7 +7,7 @@ pub(crate) enum Weighing {
     None,
     /// One a row.
     Rows,
-    /// One for each step of a row.
+    /// One for each step of a row; where outputs have names, one for each of these.
     Steps,
 }
 

@@ -286,7 +286,8 @@ impl WeightStore {
         if info.layout.is_outside() {
             read(own)?;
         } else {
-            let mut outside = Buffer::zeroed(bytes)?;
+            // Goes whole, and leaves no hole behind in which the next does not fit.
+            let mut outside = Buffer::large(bytes)?;
             read(outside.bytes_mut())?;
             in_precision!(self.precision, T => {
                 info.layout.store(outside.as_slice::<T>(), bytemuck::cast_slice_mut::<u8, T>(own));

@@ -55,6 +55,8 @@ pub fn divisor<T: Real>(op: &Loss, rows: usize, labels: &[i32], weights: &[T]) -
         _ if op.is_over_classes() => op.positions() as f64,
         _ => op.elements() as f64,
     };
+    // There may be weights that do not count here, one for each of several outputs.
+    let weights = if op.weighted { weights } else { &[] };
     (0..rows).map(|row| count(row) * weights.get(row).map_or(1.0, |weight| weight.to_f64())).sum()
 }
 
