@@ -144,7 +144,7 @@ def test_gpus_choose_what_the_whole_pass_would(rows: int, precision: str, gpu: s
     whole = net.predict(np.concatenate([tokens, follow[:, :-1]], axis=1))[:, 20:]
     if precision == "float32":
         assert np.array_equal(whole.argmax(axis=-1), follow)
-    # Operands of long products are rounded, those of a step are not: what it chose may be the second by as little.
+    # Operands of long products are rounded, and those of a step are not: its choice may be the second.
     chosen = np.take_along_axis(whole, follow[..., None], axis=-1)[..., 0]
     assert (whole.max(axis=-1) - chosen).max() < (2e-2 if precision == "mixed" else 1e-6)
 

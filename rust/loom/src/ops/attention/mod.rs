@@ -10,13 +10,14 @@ mod gpu;
 mod mask;
 #[cfg(test)]
 mod reference;
+mod spans;
 #[cfg(test)]
 mod tests;
 mod weights;
 
 pub use cache::{CacheAppend, Keep, Kept};
-pub(in crate::ops) use gpu::Spans;
 pub use mask::FixedMask;
+pub(in crate::ops) use spans::Spans;
 
 use super::Direction;
 use std::fmt;

@@ -2,10 +2,11 @@
 //! takes, and there would be a dozen, is longer than what a token's attention computes.
 
 use super::Attention;
-use super::few_queries::TEAM;
 use super::text::each;
 use crate::shader::{Capabilities, Shader};
 
+/// The most threads that score a key together.
+pub(super) const TEAM: usize = 4;
 /// Units of the query, and of keys under way, that a thread keeps in registers.
 const MOST_KEPT: usize = 16;
 /// The most keys that a team scores at a time.

@@ -3,10 +3,11 @@
 //! (Dao et al. 2023, "Flash-Decoding").
 
 use super::Attention;
-use super::few_exchanging::Exchanging;
+use super::few_exchanging::{Exchanging, TEAM};
 use super::text::each;
 use crate::Result;
-use crate::shader::{Capabilities, Operand, Recorder, Shader};
+use crate::ops::attention::spans::Spans;
+use crate::shader::{Capabilities, Recorder, Shader};
 
 /// More queries than this are better taken together.
 const MOST_QUERIES: usize = 15;
@@ -14,8 +15,6 @@ const MOST_QUERIES: usize = 15;
 const LEAST_KEYS: usize = 32;
 /// Keys whose weights lie in the workgroup's memory at a time: as many as there is room for.
 const CHUNKS: [usize; 2] = [1024, 512];
-/// The most threads that score a key together.
-pub(super) const TEAM: usize = 4;
 /// The most keys of one workgroup.
 const SPAN: usize = 1024;
 /// The fewest keys that are worth a workgroup of their own.
@@ -29,16 +28,6 @@ const MOST_SPANS: usize = 16;
 const AT_ONCE: usize = 8;
 /// Units of a head that are written out one by one.
 const MOST_WRITTEN: usize = 32;
-
-/// What queries have gathered over spans of their keys.
-pub(in crate::ops) struct Spans {
-    /// A head's sums of weighted values, for each span of each head of each query.
-    pub gathered: Operand,
-    /// Their largest scores, and the sums of their weights relative to these, two numbers each.
-    pub weights: Operand,
-    /// Spans of one query.
-    pub spans: usize,
-}
 
 /// How the keys are shared out.
 #[derive(Clone, Copy)]

@@ -11,11 +11,11 @@ mod tiles;
 mod units;
 
 use super::Attention;
+use super::spans::Spans;
 use crate::ops::Direction;
 use crate::shader::{GpuOperation, Operand, Recorder, Shader};
 use crate::{Error, Result};
 use few_queries::FewQueries;
-pub(in crate::ops) use few_queries::Spans;
 use text::{Across, Vectors, sight};
 use tiles::{Held, Tiles};
 
