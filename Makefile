@@ -32,6 +32,7 @@ help:
 	@echo 'make fuzz    every fuzz target in turn, for MINUTES in all (10)'
 	@echo 'make model   the thread pool under a model checker'
 	@echo 'make sanitize   the thread pool under sanitizers, with a nightly toolchain of Rust'
+	@echo 'make free-threaded   the tests of threads under a Python without a GIL, FREE_THREADED (python3.14t)'
 	@echo 'make bench   benchmarks, and the same work in PyTorch and JAX where they are installed'
 	@echo 'make build   the wheel, into dist/'
 	@echo 'make docs    the documentation as a site, into target/site'
@@ -82,6 +83,13 @@ model:
 .PHONY: sanitize
 sanitize:
 	tools/sanitize
+
+FREE_THREADED ?= python3.14t
+SECONDS_OF_RACES ?= 60
+
+.PHONY: free-threaded
+free-threaded:
+	tools/free-threaded '$(FREE_THREADED)' $(SECONDS_OF_RACES)
 
 .PHONY: bench
 bench: $(STAMPS)/release

@@ -168,7 +168,7 @@ if not TYPE_CHECKING:
     __all__ = list(_HOMES)
 
     def __getattr__(name: str) -> object:
-        with _loading:
+        with _loading.turn():
             home = _HOMES.get(name, "loom" if _is_module(name) else None)
             if home is None:
                 raise _missing(name)

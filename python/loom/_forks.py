@@ -14,7 +14,8 @@ import importlib._bootstrap as _bootstrap
 import os
 import sys
 import time
-from _thread import get_ident
+from _thread import RLock, get_ident
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import Protocol
 from weakref import WeakSet
@@ -28,6 +29,8 @@ PATIENCE = 10.0
 
 NAP = 0.0001
 
+_NOTHING = nullcontext()
+
 
 class _Renewable(Protocol):
     def renew(self) -> None: ...
@@ -38,68 +41,74 @@ renewed: WeakSet[_Renewable] = WeakSet()
 
 
 class _Loading:
-    """Threads that load a part of loom; while a fork is under way none begins to."""
+    """Whose turn it is to load a part of loom: one thread at a time, and a fork is as a thread.
+
+    Modules that several threads load at once wait for each other, those of one package even in circles;
+    Python then lets one of them go on with a module that is half there. So who is first loads, and the others
+    wait until it is done.
+    """
 
     def __init__(self) -> None:
-        self.threads: list[int] = []
-        self.forks = 0
+        # A lock of Python's own, which Ctrl-C never leaves behind half taken.
+        self._lock = RLock()
+        # Threads that fork, and whether it is their turn.
+        self._forking: dict[int, bool] = {}
 
-    def __enter__(self) -> None:
-        me = get_ident()
-        while True:
-            inside = me in self.threads
-            self.threads.append(me)
-            # Whoever is inside already must come to an end.
-            if inside or not self.forks:
-                return
-            self.threads.remove(me)
-            time.sleep(NAP)
+    def turn(self) -> AbstractContextManager[object]:
+        """What to enter before anything is loaded."""
+        # Whoever has the turn may wait for a module that this thread is in the middle of.
+        return _NOTHING if _is_importer() else self._lock
 
-    def __exit__(self, *_: object) -> None:
-        self.threads.remove(get_ident())
-
-    def others(self) -> bool:
-        """Whether threads other than this one import something."""
-        me = get_ident()
-        if any(thread != me for thread in list(self.threads)):
-            return True
+    def before_fork(self) -> None:
+        """Waits until no other thread is in the middle of an import, and lets none of loom begin."""
+        until = time.monotonic() + PATIENCE
+        importer = _is_importer()
+        self._forking[get_ident()] = self._lock.acquire(timeout=0 if importer else PATIENCE)
         # Functions import, too. A module has a lock while it is searched for and run; Python has no public
         # word for that.
-        return bool(getattr(_bootstrap, "_module_locks", None)) and not _is_importer()
+        while not importer and getattr(_bootstrap, "_module_locks", None) and time.monotonic() < until:
+            time.sleep(NAP)
+
+    def after_fork(self, *, child: bool = False) -> None:
+        """Lets threads load again."""
+        if self._forking.pop(get_ident(), False):
+            self._lock.release()
+        elif child:
+            # Whoever has it is not here.
+            self._lock = RLock()
+        if child:
+            self._forking.clear()
 
 
 loading = _Loading()
 
 
 def _is_importer() -> bool:
-    """Whether this thread is in the middle of an import, which cannot end while it waits."""
+    """Whether this thread is in the middle of loading a module, for which others may wait."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        if frame.f_globals is _bootstrap.__dict__:
+        # Not any frame of Python's importer: by one of them `from loom import nn` asks for an attribute, and
+        # holds nothing.
+        if frame.f_code.co_name == "_find_and_load_unlocked" and frame.f_globals is _bootstrap.__dict__:
             return True
         frame = frame.f_back
     return False
 
 
 def _before() -> None:
-    loading.forks += 1
-    until = time.monotonic() + PATIENCE
-    while loading.others() and time.monotonic() < until:
-        time.sleep(NAP)
+    loading.before_fork()
     # Last, since what is imported may use the engine.
     _native.before_fork()
 
 
 def _after_in_parent() -> None:
-    loading.forks -= 1
+    loading.after_fork()
     _native.after_fork_in_parent()
 
 
 def _after_in_child() -> None:
-    me = get_ident()
-    _native.after_fork_in_child(me)
-    loading.forks = 0
-    loading.threads = [thread for thread in loading.threads if thread == me]
+    _native.after_fork_in_child(get_ident())
+    loading.after_fork(child=True)
     for holder in list(renewed):
         holder.renew()
 

@@ -160,7 +160,7 @@ def _read_idx(file: Path, content: IO[bytes] | gzip.GzipFile) -> NDArray[Any]:
         )
     elements = np.frombuffer(data, dtype) if data else np.empty(0, dtype)
     try:
-        return elements.reshape(shape).astype(dtype.newbyteorder("="))
+        return elements.reshape(shape).astype(dtype.newbyteorder("="), copy=False)
     except ValueError as error:
         # No element, and more of them along the other axes than can be counted.
         raise SerializationError(f"{file}: no array can have the shape {shape}") from error

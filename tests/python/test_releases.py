@@ -48,6 +48,20 @@ def test_every_wheel_has_a_free_threaded_one_beside_it() -> None:
     assert "gil_used = false" in (ROOT / "rust/loom-python/src/lib.rs").read_text()
 
 
+def test_what_takes_long_runs_every_night() -> None:
+    nightly = yaml.safe_load((ROOT / ".github/workflows/nightly.yml").read_text())
+    # YAML takes the word for true.
+    assert nightly[True]["schedule"]
+    commands = [step["run"] for job in nightly["jobs"].values() for step in job["steps"] if "run" in step]
+    asked = [command for command in commands if command.startswith("make ")]
+    assert [command.split()[1] for command in asked] == ["fuzz", "soak", "sanitize", "free-threaded"]
+    assert asked[0] == "make fuzz MINUTES=10"
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert targets >= {command.split()[1] for command in asked}
+    variables = set(re.findall(r"^(\w+) \?=", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert variables >= {word.partition("=")[0] for command in asked for word in command.split()[2:]}
+
+
 def test_the_recipe_asks_for_what_the_package_does() -> None:
     recipe = yaml.safe_load((ROOT / "recipe/recipe.yaml").read_text())
     project = manifest("pyproject.toml")["project"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loom._forks import loading
 from loom._settings.spellings import attribute_error
 from loom.extras import require
 
@@ -23,8 +24,9 @@ __all__ = ["LoomClassifier", "LoomRegressor", "LoomTransformer"]
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise attribute_error(__name__, name, __all__)
-    require("sklearn", extra="sklearn", purpose="loom.sklearn")
-    from loom.sklearn import classifier, regressor, transformer
+    with loading.turn():
+        require("sklearn", extra="sklearn", purpose="loom.sklearn")
+        from loom.sklearn import classifier, regressor, transformer
 
     homes = {"LoomClassifier": classifier, "LoomRegressor": regressor, "LoomTransformer": transformer}
     return getattr(homes[name], name)

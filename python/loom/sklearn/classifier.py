@@ -157,8 +157,12 @@ class LoomClassifier(ClassifierMixin, Learner):
 
         Raises:
             ValueError: An array cannot be used; errors of loom's that tell what is wrong derive from it.
+            KeyboardInterrupt: Ctrl-C came before or after the training, and the estimator is as it was. While
+                the network learns, it ends the training with a warning, and the estimator has what was
+                learned.
         """
-        return self._fit(X, y, sample_weight, once=False, classes=None)
+        with self._whole():
+            return self._fit(X, y, sample_weight, once=False, classes=None)
 
     def partial_fit(
         self,
@@ -183,7 +187,8 @@ class LoomClassifier(ClassifierMixin, Learner):
         """
         if self.early_stopping:
             raise StateError("partial_fit has nothing to hold out: early_stopping is for fit")
-        return self._fit(X, y, sample_weight, once=True, classes=classes)
+        with self._whole():
+            return self._fit(X, y, sample_weight, once=True, classes=classes)
 
     def _fit(
         self,

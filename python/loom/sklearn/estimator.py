@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import current_process
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -59,6 +61,20 @@ class Learner(BaseEstimator):
         if not weights.any():
             raise DataError("sample_weight is zero for every sample; at least one must count")
         return weights
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Ctrl-C, where it ends what is done here half way, leaves the estimator as it was.
+
+        A network that learned further before then has learned; one that was made anew is none of the
+        estimator's.
+        """
+        before = dict(vars(self))
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.__dict__ = before
+            raise
 
     def _begin(self, n_outputs: int, *, further: bool) -> None:
         """Makes the network, unless there is one that goes on to learn; settles what is drawn at random."""
@@ -134,13 +150,15 @@ class Learner(BaseEstimator):
         )
         self._note(result.loss_history)
         if validation is not None:
-            losses, scores = (result.metrics[f"val_{name}"] for name in ("loss", name_of(resolve(score))))
+            # Nothing was measured where Ctrl-C came in the first epoch.
+            names = ("loss", name_of(resolve(score)))
+            losses, scores = (result.metrics.get(f"val_{name}", []) for name in names)
             self.validation_loss_curve_ = [*getattr(self, "validation_loss_curve_", ()), *losses]
             self.validation_scores_ = [*getattr(self, "validation_scores_", ()), *scores]
             self.best_validation_score_ = scores[_best_epoch(losses, self.tol)] if scores else None
         if result.interrupted:
             warnings.warn(
-                "Ctrl-C ended the training; the estimator has what was learned until then", stacklevel=3
+                "Ctrl-C ended the training; the estimator has what was learned until then", stacklevel=4
             )
 
     def _settings(self, rows: int, loss: LossLike, **settings: Any) -> TrainingConfig:  # noqa: ANN401 - of many kinds

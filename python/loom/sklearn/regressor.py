@@ -161,8 +161,12 @@ class LoomRegressor(MultiOutputMixin, RegressorMixin, Learner):
 
         Raises:
             ValueError: An array cannot be used; errors of loom's that tell what is wrong derive from it.
+            KeyboardInterrupt: Ctrl-C came before or after the training, and the estimator is as it was. While
+                the network learns, it ends the training with a warning, and the estimator has what was
+                learned.
         """
-        return self._fit(X, y, sample_weight, once=False)
+        with self._whole():
+            return self._fit(X, y, sample_weight, once=False)
 
     def partial_fit(
         self,
@@ -185,7 +189,8 @@ class LoomRegressor(MultiOutputMixin, RegressorMixin, Learner):
         """
         if self.early_stopping:
             raise StateError("partial_fit has nothing to hold out: early_stopping is for fit")
-        return self._fit(X, y, sample_weight, once=True)
+        with self._whole():
+            return self._fit(X, y, sample_weight, once=True)
 
     def _fit(
         self,

@@ -167,7 +167,15 @@ class LoomTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner
 
         Raises:
             ValueError: An array cannot be used; errors of loom's that tell what is wrong derive from it.
+            KeyboardInterrupt: Ctrl-C came before or after the training, and the estimator is as it was. While
+                the network learns, it ends the training with a warning, and the estimator has what was
+                learned.
         """
+        with self._whole():
+            self._fit(X, y, sample_weight)
+        return self
+
+    def _fit(self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None) -> None:
         x = self._validated(X)
         if isinstance(self.source, Network):
             self.network_ = built(self.source, (), x.shape[1], None, self.precision, 0).to(self.device)
@@ -185,7 +193,6 @@ class LoomTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner
         layer = self._found()
         self.layer_ = layer.path
         self._n_features_out = prod(layer.output_shape)
-        return self
 
     def _autoencode(self, x: NDArray[Any], weights: NDArray[np.float64] | None) -> None:
         self._begin(x.shape[1], further=False)

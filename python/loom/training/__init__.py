@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loom._forks import loading
+
 if TYPE_CHECKING:
     from loom.training.backpropagation import train
     from loom.training.loop import run_training
@@ -18,6 +20,7 @@ __all__ = ["run_training", "train"]
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'loom.training' has no attribute '{name}'")
-    from loom.training import backpropagation, loop
+    with loading.turn():
+        from loom.training import backpropagation, loop
 
     return getattr(backpropagation if name == "train" else loop, name)

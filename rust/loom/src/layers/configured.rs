@@ -1,5 +1,7 @@
 //! Layers that are made from their configs.
 
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
+
 use super::Layer;
 use super::sample::Sample;
 use crate::Result;

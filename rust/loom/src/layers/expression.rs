@@ -1,5 +1,7 @@
 //! A function of one's own as a layer, given as text.
 
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
+
 use super::activation::{activate, activate_backward};
 use super::kind_registry::Configured;
 use super::one_input::{Backward, OneInput, one_input};
@@ -83,7 +85,7 @@ impl ExpressionParameter {
             );
         };
         let (mut own_before, mut one_behind) = (false, false);
-        for (own, axis) in self.shape.iter().zip(&axes[lead..]) {
+        for (own, axis) in self.shape.iter().zip(axes.iter().skip(lead)) {
             match (own, axis) {
                 (1, 1) => {}
                 (1, _) => one_behind = own_before,
@@ -166,7 +168,7 @@ impl Configured for Expr {
                     "\"{name}\" has a meaning in expressions; name the parameter otherwise"
                 )));
             }
-            if self.parameters[..place].iter().any(|other| other.name == *name) {
+            if self.parameters.iter().take(place).any(|other| other.name == *name) {
                 return Err(Error::Value(format!("there are two parameters \"{name}\"")));
             }
             if !(*initial as f32).is_finite() {
@@ -250,13 +252,14 @@ impl OneInput for Expr {
         let (results, _) = b.evaluate(&plan, given, "dx")?;
         let mut input_gradient = None;
         for (of, result) in of.into_iter().zip(results) {
-            let Some(parameter) = of.0.checked_sub(1) else {
+            // The input comes first.
+            let Some(parameter) = of.0.checked_sub(1).and_then(|number| self.parameters.get(number)) else {
                 input_gradient = Some(result);
                 continue;
             };
             let Total { outer, channels, inner } = shaped.total(of)?;
             let sum = BiasGradient { outer, channels, inner };
-            cx.contribute(b, &self.parameters[parameter].name, sum, &[result])?;
+            cx.contribute(b, &parameter.name, sum, &[result])?;
         }
         Ok(input_gradient)
     }

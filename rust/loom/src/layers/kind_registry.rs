@@ -1,5 +1,7 @@
 //! Layers by name: one line each, and room for those a user of the crate brings.
 
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
+
 pub use super::configured::Configured;
 use super::sample::Sample;
 use super::settings::{Described, Setting, check_all};
@@ -183,9 +185,10 @@ pub fn from_config(config: &Value) -> Result<Box<dyn Layer>> {
 
 /// Whether lists and objects are inside each other at most so many levels deep.
 fn is_at_most(value: &Value, levels: usize) -> bool {
+    let within = |item: &Value| levels.checked_sub(1).is_some_and(|levels| is_at_most(item, levels));
     match value {
-        Value::Array(items) => levels > 0 && items.iter().all(|item| is_at_most(item, levels - 1)),
-        Value::Object(items) => levels > 0 && items.values().all(|item| is_at_most(item, levels - 1)),
+        Value::Array(items) => levels > 0 && items.iter().all(within),
+        Value::Object(items) => levels > 0 && items.values().all(within),
         _ => true,
     }
 }

@@ -3,6 +3,8 @@
 //! `settings!` makes of one declaration the struct, its JSON both ways, its defaults, and the schema
 //! by which the registry and other languages check configs before a layer is made of them.
 
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
+
 use crate::ops::pointwise::Activation;
 use crate::weights::Initializer;
 use crate::{Error, Result};
@@ -415,6 +417,7 @@ macro_rules! kind_and_config {
 pub(super) use kind_and_config;
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "it parses nothing")]
 mod tests {
     use super::*;
     use crate::layers::{from_config, samples, schema};

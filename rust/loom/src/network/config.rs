@@ -1,5 +1,7 @@
 //! A network as plain data: to JSON and back.
 
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
+
 use super::{
     Adapter, Chosen, Coordinates, LayerNumerics, Link, NamedInput, NamedOutput, Network, Numerics,
     PlacedAdapter, at_layer,
@@ -152,14 +154,13 @@ fn one() -> f64 {
 impl Network {
     /// Describes the network.
     pub fn config(&self) -> NetworkConfig {
-        let [_, rows, columns] = self.grid;
         let cells = self
             .cells
             .iter()
             .enumerate()
             .filter(|(_, layers)| !layers.is_empty())
             .map(|(index, layers)| CellConfig {
-                at: [index / (rows * columns), index / columns % rows, index % columns],
+                at: self.coordinates_of(index),
                 layers: layers.iter().map(|placed| placed.layer.config()).collect(),
             })
             .collect();
@@ -172,13 +173,14 @@ impl Network {
                     && placed.adapters.is_empty();
                 !usual || placed.numerics != LayerNumerics::default()
             })
-            .map(|placed| {
-                let path = placed.path.indices();
+            .filter_map(|placed| {
+                // Those of cells have four places each.
+                let at = placed.path.indices().try_into().ok()?;
                 let setting = |chosen: &Chosen| ParameterSettings::of(chosen, self.precision);
                 let (dtype, whole) = (placed.numerics.layer.dtype, setting(&placed.numerics.layer));
                 let parameters = placed.numerics.parameters.iter();
-                LayerSettings {
-                    at: [path[0], path[1], path[2], path[3]],
+                Some(LayerSettings {
+                    at,
                     trainable: placed.trainable,
                     frozen: placed.frozen.clone(),
                     adapters: placed.adapters().cloned().collect(),
@@ -189,7 +191,7 @@ impl Network {
                     rounding: whole.rounding,
                     activations: whole.activations,
                     parameters: parameters.map(|(name, chosen)| (name.clone(), setting(chosen))).collect(),
-                }
+                })
             })
             .collect();
         NetworkConfig {
@@ -212,8 +214,9 @@ impl Network {
     /// for cells or layers that the grid does not have.
     pub fn from_config(config: &NetworkConfig) -> Result<Self> {
         let extents: Vec<usize> = config.input_shape.iter().map(|extent| extent.unwrap_or(1)).collect();
+        let axes = config.input_shape.iter().enumerate();
         let variable: Vec<usize> =
-            (0..extents.len()).filter(|axis| config.input_shape[*axis].is_none()).collect();
+            axes.filter_map(|(axis, extent)| extent.is_none().then_some(axis)).collect();
         let mut network =
             Self::with_options(Shape::new(extents.clone()), config.grid, config.precision, config.seed)?;
         network.set_variable_axes(&variable)?;
@@ -244,7 +247,7 @@ impl Network {
             let placed = network.layer_mut(cell, layer)?;
             placed.frozen = settings.frozen.clone();
             for (number, adapter) in settings.adapters.iter().enumerate() {
-                let twice = settings.adapters[..number].iter().any(|known| known.name == adapter.name);
+                let twice = settings.adapters.iter().take(number).any(|known| known.name == adapter.name);
                 let error = format!("two adapters of the layer are called \"{}\"", adapter.name);
                 let checked = if twice { Err(Error::Value(error)) } else { adapter.validate() };
                 checked.map_err(|error| at_layer(placed, error))?;

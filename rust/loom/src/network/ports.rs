@@ -265,7 +265,8 @@ impl Network {
         Ok(())
     }
 
-    fn coordinates_of(&self, number: usize) -> Coordinates {
+    /// Depth, row and column of a cell.
+    pub(super) fn coordinates_of(&self, number: usize) -> Coordinates {
         let [_, rows, columns] = self.grid;
         [number / (rows * columns), number / columns % rows, number % columns]
     }

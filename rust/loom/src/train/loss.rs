@@ -1,5 +1,7 @@
 //! Losses by name, and their operations.
 
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
+
 use super::weighing::Weighing;
 use crate::layers::class_extents;
 use crate::ops::{Loss, LossFunction};

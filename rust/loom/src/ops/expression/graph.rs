@@ -1,5 +1,7 @@
 //! What an expression is made of: nodes, each different from all before it, so that nothing is computed twice.
 
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
+
 use crate::ops::pointwise::Activation;
 use crate::simd::Math;
 use std::collections::HashMap;
@@ -99,7 +101,7 @@ impl Graph {
         let nodes = &mut self.nodes;
         *self.known.entry(node).or_insert_with(|| {
             nodes.push(node);
-            nodes.len() - 1
+            nodes.len().saturating_sub(1)
         })
     }
 
@@ -113,8 +115,8 @@ impl Graph {
 
     /// The number that a node is, where it is one.
     pub(super) fn number(&self, id: Id) -> Option<f64> {
-        match self.nodes[id] {
-            Node::Constant(bits) => Some(f64::from_bits(bits)),
+        match self.nodes.get(id) {
+            Some(Node::Constant(bits)) => Some(f64::from_bits(*bits)),
             _ => None,
         }
     }
@@ -123,8 +125,8 @@ impl Graph {
         if let Some(a) = self.number(a) {
             return self.constant(function.value(a));
         }
-        match (function, self.nodes[a]) {
-            (Unary::Negative, Node::Unary(Unary::Negative, inner)) => inner,
+        match (function, self.nodes.get(a)) {
+            (Unary::Negative, Some(Node::Unary(Unary::Negative, inner))) => *inner,
             _ => self.node(Node::Unary(function, a)),
         }
     }
@@ -160,14 +162,18 @@ impl Graph {
 
     /// The activation that `a` times `b` is: silu, mish.
     fn known_product(&mut self, a: Id, b: Id) -> Option<Id> {
-        let Node::Apply(number, inner) = self.nodes[b] else { return None };
-        match (self.activations[number], self.nodes[inner]) {
-            (Activation::Sigmoid, _) if inner == a => Some(self.apply(Activation::Silu, a)),
-            (Activation::Tanh, Node::Apply(below, innermost))
-                if innermost == a && self.activations[below] == Activation::Softplus =>
-            {
-                Some(self.apply(Activation::Mish, a))
-            }
+        let (activation, inner) = self.applied(b)?;
+        if activation == Activation::Sigmoid && inner == a {
+            return Some(self.apply(Activation::Silu, a));
+        }
+        let of_softplus = activation == Activation::Tanh && self.applied(inner)? == (Activation::Softplus, a);
+        of_softplus.then(|| self.apply(Activation::Mish, a))
+    }
+
+    /// The activation that a node is, and of which one.
+    fn applied(&self, id: Id) -> Option<(Activation, Id)> {
+        match self.nodes.get(id) {
+            Some(Node::Apply(number, inner)) => Some((*self.activations.get(*number)?, *inner)),
             _ => None,
         }
     }
@@ -201,7 +207,7 @@ impl Graph {
     pub(super) fn activation(&mut self, activation: Activation) -> usize {
         self.activations.iter().position(|known| *known == activation).unwrap_or_else(|| {
             self.activations.push(activation);
-            self.activations.len() - 1
+            self.activations.len().saturating_sub(1)
         })
     }
 
@@ -219,6 +225,7 @@ impl Graph {
     }
 
     /// Which nodes these need, themselves among them.
+    #[allow(clippy::indexing_slicing, reason = "nodes and their operands are those of this graph")]
     pub(super) fn needed(&self, roots: &[Id]) -> Vec<bool> {
         let mut needed = vec![false; self.nodes.len()];
         roots.iter().for_each(|root| needed[*root] = true);
@@ -240,6 +247,7 @@ impl Graph {
 
     /// The nodes that these roots need made anew, operands first: by `make`, whose node has its operands among those
     /// that are made already, or where it makes none as they are; and where the roots are.
+    #[allow(clippy::indexing_slicing, reason = "nodes and their operands are those of this graph")]
     pub(super) fn rebuilt(
         &self,
         roots: &[Id],
@@ -287,11 +295,11 @@ impl Graph {
         let (whole, half) = (halves.abs() as u32 / 2, halves.abs() as u32 % 2);
         let mut result = if half == 1 { Some(self.unary(Unary::Sqrt, a)) } else { None };
         let mut square = a;
-        for bit in 0..u32::BITS - whole.leading_zeros() {
+        for bit in 0..u32::BITS.saturating_sub(whole.leading_zeros()) {
             if bit > 0 {
                 square = self.binary(Binary::Multiply, square, square);
             }
-            if whole >> bit & 1 == 1 {
+            if whole.checked_shr(bit).is_some_and(|rest| rest & 1 == 1) {
                 result = Some(result.map_or(square, |so_far| self.binary(Binary::Multiply, so_far, square)));
             }
         }

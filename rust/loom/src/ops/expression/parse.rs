@@ -1,6 +1,8 @@
 //! Expressions as they are written, read with Python's precedences.
 
-use super::graph::{Axes, Binary, Graph, Id, Unary};
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
+
+use super::graph::{Axes, Binary, Graph, Id, Mask, Unary};
 use crate::error::nearest;
 use crate::ops::pointwise::Activation;
 use crate::{Error, Result};
@@ -87,53 +89,64 @@ struct Parser<'a, 'g> {
 impl<'a> Parser<'a, '_> {
     /// An error, with the line it is in and carets below the place.
     fn error(&self, place: std::ops::Range<usize>, what: &str) -> Error {
-        let first = self.text[..place.start].rfind('\n').map_or(0, |end| end + 1);
-        let line = self.text[first..].lines().next().unwrap_or_default();
-        let before = self.text[first..place.start].chars().count();
-        let count =
-            self.text[place.start..place.end].lines().next().unwrap_or_default().chars().count().max(1);
-        Error::Value(format!("{what}\n    {line}\n    {}{}", " ".repeat(before), "^".repeat(count)))
+        let (before, from) = self.text.split_at_checked(place.start).unwrap_or((self.text, ""));
+        let before = before.rsplit('\n').next().unwrap_or_default();
+        let behind = from.lines().next().unwrap_or_default();
+        let count = self.text.get(place).and_then(|text| text.lines().next()).unwrap_or_default();
+        let (spaces, carets) = (before.chars().count(), count.chars().count().max(1));
+        Error::Value(format!(
+            "{what}\n    {before}{behind}\n    {}{}",
+            " ".repeat(spaces),
+            "^".repeat(carets)
+        ))
     }
 
     fn advance(&mut self) -> Result<()> {
-        let rest = self.text[self.at..].trim_start();
-        self.start = self.text.len() - rest.len();
+        let rest = self.text.get(self.at..).unwrap_or_default().trim_start();
+        self.start = self.text.len().saturating_sub(rest.len());
         let (token, len) = if rest.is_empty() {
             (Token::End, 0)
         } else if rest.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
             self.number(rest)?
         } else if rest.starts_with(|c: char| c.is_alphabetic() || c == '_') {
             let len = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-            (Token::Name(&rest[..len]), len)
+            (Token::Name(rest.get(..len).unwrap_or(rest)), len)
         } else if let Some(symbol) = SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
             (Token::Symbol(symbol), symbol.len())
         } else {
             let len = rest.chars().next().map_or(0, char::len_utf8);
+            let found = rest.get(..len).unwrap_or(rest).escape_debug();
             let hint = if rest.starts_with('^') { "; a power is written **" } else { "" };
-            let what = format!("\"{}\" is nothing that expressions have{hint}", rest[..len].escape_debug());
-            return Err(self.error(self.start..self.start + len, &what));
+            let what = format!("\"{found}\" is nothing that expressions have{hint}");
+            return Err(self.error(self.place(len), &what));
         };
-        (self.token, self.at) = (token, self.start + len);
+        (self.token, self.at) = (token, self.place(len).end);
         Ok(())
     }
 
+    /// So many bytes from where the token starts.
+    fn place(&self, len: usize) -> std::ops::Range<usize> {
+        self.start..self.start.saturating_add(len)
+    }
+
     fn number(&self, rest: &'a str) -> Result<(Token<'a>, usize)> {
-        let digits = |from: usize| rest[from..].bytes().take_while(u8::is_ascii_digit).count();
-        let mut len = digits(0);
-        if rest[len..].starts_with('.') {
-            len += 1 + digits(len + 1);
+        let behind_digits = |text: &'a str| text.trim_start_matches(|c: char| c.is_ascii_digit());
+        let mut behind = behind_digits(rest);
+        if let Some(fraction) = behind.strip_prefix('.') {
+            behind = behind_digits(fraction);
         }
-        if rest[len..].starts_with(['e', 'E']) {
-            let sign = usize::from(rest[len + 1..].starts_with(['+', '-']));
-            len += match digits(len + 1 + sign) {
-                0 => 0,
-                count => 1 + sign + count,
-            };
+        if let Some(exponent) = behind.strip_prefix(['e', 'E']) {
+            let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+            // Without digits it is a name that follows.
+            if exponent.starts_with(|c: char| c.is_ascii_digit()) {
+                behind = behind_digits(exponent);
+            }
         }
-        match rest[..len].parse::<f64>() {
+        let len = rest.len().saturating_sub(behind.len());
+        match rest.get(..len).unwrap_or_default().parse::<f64>() {
             Ok(value) if (value as f32).is_finite() => Ok((Token::Number(value), len)),
-            Ok(_) => Err(self.error(self.start..self.start + len, "a number must fit 32 bits")),
-            Err(_) => Err(self.error(self.start..self.start + len.max(1), "this is no number")),
+            Ok(_) => Err(self.error(self.place(len), "a number must fit 32 bits")),
+            Err(_) => Err(self.error(self.place(len.max(1)), "this is no number")),
         }
     }
 
@@ -155,9 +168,10 @@ impl<'a> Parser<'a, '_> {
             let what = format!("more than {MOST_LEVELS} levels are inside each other");
             return Err(self.error(self.start..self.at, &what));
         }
-        self.levels += 1;
+        let outside = self.levels;
+        self.levels = outside.saturating_add(1);
         let result = inner(self)?;
-        self.levels -= 1;
+        self.levels = outside;
         Ok(result)
     }
 
@@ -312,13 +326,12 @@ impl<'a> Parser<'a, '_> {
                 return Err(self.error(place, what));
             }
         };
-        if number >= MOST_AXES || (negative && number == 0) {
+        let from_end = if negative { number.checked_sub(1) } else { Some(number) };
+        let within = from_end.filter(|number| *number < MOST_AXES);
+        let Some(bit) = within.and_then(|number| Mask::checked_shl(1, number as u32)) else {
             return Err(self.error(place, &format!("an axis is at least -{MOST_AXES} and below {MOST_AXES}")));
-        }
-        let (mask, bit) = match negative {
-            true => (&mut axes.back, 1 << (number - 1)),
-            false => (&mut axes.front, 1 << number),
         };
+        let mask = if negative { &mut axes.back } else { &mut axes.front };
         if *mask & bit != 0 {
             return Err(self.error(place, "an axis stands here twice"));
         }
@@ -349,9 +362,11 @@ impl<'a> Parser<'a, '_> {
             let what = format!("{name} takes {many} argument{s}, got {}", arguments.len());
             Err(parser.error(start..end, &what))
         };
+        let meaningless = || Error::Internal(format!("{name} has no meaning"));
         if let Some((_, function)) = UNARY.iter().find(|(known, _)| *known == name) {
             takes(self, 1, 1)?;
-            return Ok(self.graph.unary(*function, arguments[0]));
+            let argument = arguments.first().ok_or_else(meaningless)?;
+            return Ok(self.graph.unary(*function, *argument));
         }
         if let Some((_, count)) = several {
             takes(self, *count, *count)?;
@@ -364,17 +379,18 @@ impl<'a> Parser<'a, '_> {
                     graph.binary(Binary::Minimum, raised, *high)
                 }
                 (_, [condition, yes, no]) => graph.select(*condition, *yes, *no),
-                _ => return Err(Error::Internal(format!("{name} has no meaning"))),
+                _ => return Err(meaningless()),
             });
         }
         let Some(activation) = Activation::ALL.iter().find(|activation| activation.name() == name) else {
             return Err(self.unknown("function", name, functions(), start..end));
         };
         let settings = activation.parameters();
-        takes(self, 1, 1 + settings.len())?;
+        takes(self, 1, settings.len().saturating_add(1))?;
+        let (argument, values) = arguments.split_first().ok_or_else(meaningless)?;
         let mut given = Vec::new();
-        for ((setting, _), argument) in settings.iter().zip(&arguments[1..]) {
-            let Some(value) = self.graph.number(*argument) else {
+        for ((setting, _), value) in settings.iter().zip(values) {
+            let Some(value) = self.graph.number(*value) else {
                 let what = format!("{name}'s {setting} must be a number");
                 return Err(self.error(start..end, &what));
             };
@@ -382,6 +398,6 @@ impl<'a> Parser<'a, '_> {
         }
         let activation = Activation::with_parameters(name, given)
             .map_err(|error| self.error(start..end, &error.to_string()))?;
-        Ok(self.graph.apply(activation, arguments[0]))
+        Ok(self.graph.apply(activation, *argument))
     }
 }

@@ -306,6 +306,7 @@ fn softplus<A: Arithmetic>(x: A) -> A {
     x.at_least(0.0) + (-x.abs()).exp().ln_1p()
 }
 
+#[deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
 impl LossFunction {
     /// Itself with another value of its setting.
     ///
