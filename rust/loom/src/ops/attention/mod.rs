@@ -11,6 +11,7 @@ mod gpu;
 mod mask;
 #[cfg(test)]
 mod reference;
+mod spans;
 #[cfg(test)]
 mod tests;
 mod weights;
@@ -18,6 +19,7 @@ mod weights;
 pub use bias::{Buckets, PositionBias};
 pub use cache::{CacheAppend, Keep, Kept};
 pub use mask::FixedMask;
+pub(in crate::ops) use spans::Spans;
 
 use super::Direction;
 use std::fmt;
@@ -129,6 +131,11 @@ impl Attention {
     /// Whether the bias has a table.
     pub(crate) fn has_table(&self) -> bool {
         matches!(self.bias, Some(PositionBias::Buckets(_)))
+    }
+
+    /// Values that the forward pass reads.
+    pub(crate) fn reads(&self) -> usize {
+        3 + usize::from(self.padding)
     }
 
     /// Query heads that share a head of keys and values.

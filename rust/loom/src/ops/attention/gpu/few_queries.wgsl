@@ -140,5 +140,8 @@ fn main(number: u32, thread: u32) {
         lanes = left;
     }
     let nothing = total == 0.0;
-    #{STORE}
+    if lane == 0u {
+        let found = gathered[unit];
+        #{STORE}
+    }
 }

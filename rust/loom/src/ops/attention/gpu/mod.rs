@@ -2,6 +2,7 @@
 //! heads, a thread a query (or a key, for the gradients of keys and values).
 
 mod biases;
+mod few_exchanging;
 mod few_queries;
 mod keep;
 mod rows;
@@ -10,6 +11,7 @@ mod tiled;
 mod tiles;
 mod units;
 
+use super::spans::Spans;
 use super::{Attention, PositionBias};
 use crate::ops::Direction;
 use crate::shader::{GpuOperation, Operand, Recorder, Shader};
@@ -96,6 +98,18 @@ impl Attention {
             .groups(recorder, all)
     }
 
+    /// Records the forward pass but for the last step, for products of what it gives: reads are the operation's. None,
+    /// and nothing recorded, where it is better made whole.
+    pub(in crate::ops) fn record_spans(&self, recorder: &mut Recorder<'_>) -> Result<Option<Spans>> {
+        let capabilities = recorder.capabilities();
+        match FewQueries::new(self, recorder)
+            .and_then(|few| few.in_spans(self, recorder.rows(), &capabilities))
+        {
+            Some(few) => few.record_spans(self, recorder).map(Some),
+            None => Ok(None),
+        }
+    }
+
     fn forward(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         if let Some(few) = FewQueries::new(self, recorder) {
             return few.record(self, recorder);
@@ -175,11 +189,16 @@ mod tests {
     use super::super::tests::{Case, any, any_bias, gradient};
     use super::super::{CacheAppend, FixedMask};
     use super::*;
-    use crate::gpu::testing::{check, compare, gpu, run, run_with_workgroups_of};
+    use crate::gpu::testing::{check, compare, gpu, run, run_with, run_with_workgroups_of};
+    use crate::ops::Op;
     use crate::ops::testing::{Data, Setting, numbers};
+    use crate::shader::Capabilities;
     use crate::simd::Cpu;
+    use few_exchanging::Exchanging;
+    use few_queries::STORE;
     use proptest::prelude::*;
     use std::sync::Arc;
+    use text::testing::is_valid;
 
     fn both(op: &Attention, rows: usize) {
         let case = Case::<f32>::new(op, rows);
@@ -217,6 +236,56 @@ mod tests {
                     setting.values.position = position as u64;
                     check(cached.clone(), &setting);
                 }
+            }
+        }
+    }
+
+    /// Devices whose subgroups exchange nothing, and heads that their threads share out in every way.
+    #[test]
+    fn few_queries_with_and_without_exchange() {
+        let Some(gpu) = gpu() else { return };
+        for (keys, heads, head_dim) in
+            [(33, (2, 1), 4), (700, (6, 2), 64), (300, (1, 1), 12), (1100, (2, 2), 31), (90, (1, 1), 300)]
+        {
+            let op = Attention {
+                causal: true,
+                cached: true,
+                window: Some(keys - 7),
+                ..Attention::new((3, keys), heads, head_dim)
+            };
+            let mut setting = Case::<f32>::new(&op, 2).forward(&op);
+            setting.values.position = keys as u64 - 4;
+            let expected = setting.run(&op);
+            let op = Op::from(op);
+            for threads in [gpu.capabilities().subgroup_threads, 0] {
+                let found =
+                    run_with(&gpu, &op, &setting, None, |recorder| recorder.subgroup_threads = threads);
+                compare(&op, &expected, &found.unwrap());
+            }
+        }
+    }
+
+    /// Software adapters have small subgroups: naga sees the text for those of real devices.
+    #[test]
+    fn texts_for_every_subgroup_are_valid() {
+        for subgroup in [4, 16, 32, 64] {
+            for head_dim in [4, 20, 64, 128, 256] {
+                let Some(gpu) = gpu() else { return };
+                let op =
+                    Attention { causal: true, cached: true, ..Attention::new((1, 640), (2, 1), head_dim) };
+                let device = Capabilities { subgroup_threads: subgroup, ..gpu.capabilities() };
+                let exchanging = Exchanging::new(&op, &device, 512, 640).expect("a kernel");
+                let vectors = op.vectors();
+                let functions = vectors.functions(&["q", "k", "v"], &["y"]);
+                let mut shader = exchanging.shader(&op, functions).section("STORE", STORE);
+                for name in ["q", "k", "v"] {
+                    shader = shader.read(name, vectors.element(), Operand::unbound());
+                }
+                for number in ["queries", "keys", "spans", "groups"] {
+                    shader = shader.number(number, 1u32);
+                }
+                let shader = shader.write("y", vectors.element(), Operand::unbound());
+                is_valid(shader.write("logs", "f32", Operand::unbound()));
             }
         }
     }
