@@ -29,6 +29,7 @@ from loom.nn._layer import FAMILY
 from loom.nn._schema import Setting
 from loom.nn._schema import schema as settings_of_layers
 from loom.nn.function import Function
+from loom.nn.position_bias import BIASES
 from loom.nn.rotary import RULES, LongRopeRule, Rotary
 from loom.training.config import TrainingConfig
 from loom.tweening.config import TweenConfig
@@ -132,6 +133,7 @@ def _definitions() -> dict[str, Schema]:
         ("loss", losses.FAMILY),
         ("metric", METRICS),
         ("rotary_rule", RULES),
+        ("position_bias", BIASES),
     ):
         kinds = cast("Mapping[str, type[Named]]", family.kinds)
         bare = [name for name, cls in kinds.items() if not _dataclass(cls)["required"]]

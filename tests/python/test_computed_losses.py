@@ -33,6 +33,8 @@ EXAMPLES: list[tuple[Any, Any, Any]] = [
     (losses.Contrastive(2.5), RNG.normal(size=(8, 2)), np.array([0, 1, 2, 0, 1, 0, 9, 9])),
     (losses.CTC(), RNG.normal(size=(3, 6, 4)), losses.padded_labels([[1, 1, 2], [3], []], 6)),
     (losses.CTC(blank=3), RNG.normal(size=(2, 4, 4)), losses.padded_labels([[0, 0], [2, 1, 0]], 4)),
+    (losses.Cosine(), RNG.normal(size=(4, 5)), RNG.normal(size=(4, 5))),
+    (losses.Cosine(), RNG.normal(size=(3, 2, 6)), RNG.normal(size=(3, 2, 6))),
 ]
 
 
@@ -74,6 +76,16 @@ def test_dice_by_loops() -> None:
         found.append(1 - (2 * np.sum(p * t) + 1) / (p.sum() + t.sum() + 1))
     value = losses.value_and_gradient(resolved(loss, target), output, target)[0]
     assert value == pytest.approx(np.mean(found), rel=1e-12)
+
+
+def test_cosines_by_loops() -> None:
+    for loss, output, target in EXAMPLES[-2:]:
+        pairs = zip(output.reshape(-1, output.shape[-1]), target.reshape(-1, output.shape[-1]), strict=True)
+        costs = [1 - a @ b / np.sqrt((a @ a) * (b @ b)) for a, b in pairs]
+        assert losses.value_and_gradient(loss, output, target)[0] == pytest.approx(np.mean(costs), rel=1e-12)
+    value, gradient = losses.value_and_gradient("cosine", [[0.0, 0.0], [2.0, 0.0]], [[1.0, 2.0], [-3.0, 0.0]])
+    assert value == 1.5
+    assert not gradient.any()
 
 
 def test_triples_and_pairs_by_loops() -> None:

@@ -93,12 +93,38 @@ def test_one_output_needs_a_threshold() -> None:
         metrics.Accuracy()(outputs, targets)
 
 
+@pytest.mark.parametrize("shape", [(7, 5), (3, 4, 5)])
+def test_perplexity_by_loops(shape: tuple[int, ...]) -> None:
+    random = np.random.default_rng(5)
+    outputs, targets = 30 * random.normal(size=shape), random.integers(0, 5, shape[:-1])
+    costs = [
+        np.log(sum(np.exp(score - row[wanted]) for score in row))
+        for row, wanted in zip(outputs.reshape(-1, 5), targets.reshape(-1), strict=True)
+    ]
+    assert metrics.resolve("perplexity")(outputs, targets) == pytest.approx(np.exp(np.mean(costs)), rel=1e-10)
+
+
 def test_names_callables_and_json() -> None:
     def worst(outputs: np.ndarray, targets: np.ndarray) -> float:
         return float(np.abs(outputs - targets).max())
 
     assert metrics.names() == sorted(
-        ["accuracy", "auc", "expr", "f1", "iou", "mae", "mse", "precision", "r2", "recall", "top_k_accuracy"]
+        [
+            *(
+                "accuracy",
+                "auc",
+                "expr",
+                "f1",
+                "iou",
+                "mae",
+                "mse",
+                "perplexity",
+                "precision",
+                "r2",
+                "recall",
+            ),
+            "top_k_accuracy",
+        ]
     )
     assert metrics.resolve("mae") == metrics.MAE()
     assert metrics.MAE().to_config() == "mae"

@@ -333,6 +333,8 @@ EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
             "soft_cap": None,
             "qk_norm_epsilon": 1e-06,
             "output_bias": None,
+            "dropout": 0.0,
+            "position_bias": None,
         },
     ),
     (

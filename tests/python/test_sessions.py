@@ -20,14 +20,22 @@ VOCABULARY = 61
 SEVERAL = 4 if os.environ.get("LOOM_SOAK") == "1" else 2
 
 
-def decoder(*, heads: int = 4, shared: int = 2, seed: int = 1, **attention: Any) -> loom.Network:
+def decoder(
+    *,
+    heads: int = 4,
+    shared: int = 2,
+    seed: int = 1,
+    length: int = 16,
+    precision: str = "float32",
+    **attention: Any,
+) -> loom.Network:
     """Returns a language model of Llama's kind."""
     look = nn.MultiHeadAttention(
         heads, key_value_heads=shared, causal=True, rotary=nn.Rotary(), bias=False, **attention
     )
     block = [nn.Residual([nn.RMSNorm(), look]), nn.Residual([nn.RMSNorm(), nn.SwiGLU(48)])]
     layers = [nn.Embedding(VOCABULARY, 32), *block, *block, nn.RMSNorm(), nn.Dense(VOCABULARY)]
-    return loom.Sequential(layers, input_shape=(16,), seed=seed)
+    return loom.Sequential(layers, input_shape=(length,), seed=seed, precision=precision)
 
 
 def biased(seed: int = 1) -> loom.Network:
@@ -104,6 +112,41 @@ def test_gpus_decode_as_the_processor_does(made: Callable[[], loom.Network], dty
         assert np.abs(np.concatenate(parts, axis=1) - wanted).max() < 2e-5 * max(1, np.abs(wanted).max())
     session = net.session(100, rows=2)
     assert np.array_equal(session.follow(tokens, 30), greedy(net, tokens, 30, 2))
+
+
+def dispatches(net: loom.Network, gpu: str, rows: int) -> int:
+    """Returns how many kernels a step of a session starts."""
+    tokens = np.random.default_rng(6).integers(0, VOCABULARY, (rows, 5))
+    session = net.session(700, rows=rows)
+    session(tokens)
+    session(tokens[:, :1])
+    before = loom.frame_statistics(gpu).dispatches
+    session(tokens[:, :1])
+    return loom.frame_statistics(gpu).dispatches - before
+
+
+def test_gpus_start_as_few_kernels_for_many_sequences_and_in_mixed_precision(gpu: str) -> None:
+    plain = decoder().to(gpu)
+    one = dispatches(plain, gpu, 1)
+    # Of each block: projections, rotations and caches, attention, output, gate with the other one, and back.
+    assert one <= 2 * 6 + 6
+    assert dispatches(plain, gpu, 32) == one
+    assert dispatches(decoder(precision="mixed").to(gpu), gpu, 1) == one
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
+@pytest.mark.parametrize("rows", [1, 19])
+def test_gpus_choose_what_the_whole_pass_would(rows: int, precision: str, gpu: str) -> None:
+    net = decoder(heads=4, shared=2, length=60, precision=precision).to(gpu)
+    tokens = np.random.default_rng(7).integers(0, VOCABULARY, (rows, 21))
+    follow = net.session(700, rows=rows).follow(tokens, 40)
+    assert np.array_equal(follow, greedy(net, tokens, 40, rows))
+    whole = net.predict(np.concatenate([tokens, follow[:, :-1]], axis=1))[:, 20:]
+    if precision == "float32":
+        assert np.array_equal(whole.argmax(axis=-1), follow)
+    # Operands of long products are rounded, and those of a step are not: its choice may be the second.
+    chosen = np.take_along_axis(whole, follow[..., None], axis=-1)[..., 0]
+    assert (whole.max(axis=-1) - chosen).max() < (2e-2 if precision == "mixed" else 1e-6)
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])

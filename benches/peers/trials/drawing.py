@@ -35,6 +35,7 @@ _STOCHASTIC = {
     "rnn": "dropout",
     "lstm": "dropout",
     "gru": "dropout",
+    "multi_head_attention": "dropout",
 }
 
 

@@ -28,6 +28,9 @@ def composite(chance: Chance, shape: Shape, depth: int) -> nn.Layer | None:
         return residual(chance, shape, depth)
     if kind <= 6:
         return parallel(chance, shape, depth)
+    if kind == 7 and chance.happens(0.4):
+        inside = dense(chance, shape)
+        return nn.WeightNorm(inside) if chance.happens(0.5) else nn.SpectralNorm(inside)
     if kind == 7 or len(shape) != 2:
         layers = row(chance, shape, 2, depth)
         return nn.Checkpoint(layers) if chance.happens(0.3) else nn.Sequential(layers)

@@ -244,6 +244,10 @@ def attention(chance: Chance, shape: Shape, cross: bool = False, other: int = 0)
     qk_norm: bool | str = False
     if chance.happens(0.3):
         qk_norm = "width" if chance.happens(0.5) else True
+    position_bias: nn.PositionBias | None = None
+    if not cross and chance.happens(0.3):
+        relative = nn.RelativeBias(2 * chance.whole(2, 6), chance.whole(7, 20))
+        position_bias = relative if chance.happens(0.6) else nn.ALiBi()
     return nn.MultiHeadAttention(
         heads,
         key_value_heads=chance.divisor(heads) if chance.happens(0.4) else None,
@@ -259,6 +263,7 @@ def attention(chance: Chance, shape: Shape, cross: bool = False, other: int = 0)
         soft_cap=chance.one([0.5, 5.0]) if chance.happens(0.2) else None,
         qk_norm_epsilon=chance.one([1e-6, 1e-3]),
         output_bias=chance.happens(0.5) if chance.happens(0.2) else None,
+        position_bias=position_bias,
     )
 
 

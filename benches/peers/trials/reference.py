@@ -46,6 +46,7 @@ class Scope:
         asked: The names that were asked for.
         mask: (rows, time) 1 where a step is real, inside a masked sequence.
         context: The second input.
+        made: The weight of the layer, where the layer around it has made that anew.
     """
 
     values: Mapping[str, Tensor]
@@ -56,6 +57,7 @@ class Scope:
     asked: set[str] = field(default_factory=set)
     mask: Tensor | None = None
     context: Tensor | None = None
+    made: Tensor | None = None
 
     def within(self, name: str) -> Scope:
         """Returns the scope of a layer within this one."""
@@ -64,10 +66,12 @@ class Scope:
     def at(self, prefix: str) -> Scope:
         """Returns the scope of a layer anywhere."""
         given = (self.values, self.states, self.carried)
-        return Scope(*given, prefix, self.training, self.asked, self.mask, self.context)
+        return Scope(*given, prefix, self.training, self.asked, self.mask, self.context, self.made)
 
     def __call__(self, name: str) -> Tensor:
         """Returns a parameter."""
+        if self.made is not None and name == "weight":
+            return self.made
         self.asked.add(self.prefix + name)
         return self.values[self.prefix + name]
 

@@ -55,7 +55,11 @@ def attention(layer: nn.MultiHeadAttention, scope: Scope, x: Tensor) -> Tensor:
         queries, keys = turned(layer.rotary, queries), turned(layer.rotary, keys)
     keys = keys.repeat_interleave(layer.heads // groups, dim=1)
     values = values.repeat_interleave(layer.heads // groups, dim=1)
-    weights = weighed(layer, scope, capped(layer, queries @ keys.transpose(-1, -2), head_dim))
+    products = queries @ keys.transpose(-1, -2) * (head_dim**-0.5 if layer.scale is None else layer.scale)
+    scores = products + distant(layer, scope, products)
+    if layer.soft_cap is not None:
+        scores = layer.soft_cap * torch.tanh(scores / layer.soft_cap)
+    weights = weighed(layer, scope, scores)
     biased = layer.bias if layer.output_bias is None else layer.output_bias
     gathered = (weights @ values).transpose(1, 2).flatten(2)
     y = F.linear(gathered, scope("output_weight"), scope.given("output_bias", biased))
@@ -71,10 +75,35 @@ def normed(layer: nn.MultiHeadAttention, x: Tensor, gain: Tensor) -> Tensor:
     return wide.unflatten(2, (x.shape[1], -1)).transpose(1, 2)
 
 
-def capped(layer: nn.MultiHeadAttention, products: Tensor, head_dim: int) -> Tensor:
-    """The scores, from products of queries and keys."""
-    scores = products * (head_dim**-0.5 if layer.scale is None else layer.scale)
-    return scores if layer.soft_cap is None else layer.soft_cap * torch.tanh(scores / layer.soft_cap)
+def distant(layer: nn.MultiHeadAttention, scope: Scope, scores: Tensor) -> Tensor:
+    """What is added to scores by distance."""
+    bias, (asking, asked) = layer.position_bias, scores.shape[-2:]
+    added = scores.new_zeros(layer.heads, asking, asked)
+    for query in range(asking):
+        for key in range(asked):
+            if isinstance(bias, nn.RelativeBias):
+                added[:, query, key] = scope("position_bias")[bucket(bias, layer.causal, key - query)]
+            elif isinstance(bias, nn.ALiBi):
+                power = 1 << (layer.heads.bit_length() - 1)
+                for head in range(layer.heads):
+                    share = (head + 1) / power if head < power else (head - power + 0.5) / power
+                    added[head, query, key] = -(0.5 ** (8 * share)) * abs(key - query)
+    return added
+
+
+def bucket(bias: nn.RelativeBias, causal: bool, distance: int) -> int:
+    """The row of a distance, by the text of the T5 paper: some alone, the others in proportion."""
+    count = bias.buckets if causal else bias.buckets // 2
+    start = count if distance > 0 and not causal else 0
+    far = max(-distance, 0) if causal else abs(distance)
+    alone = count // 2
+    row = far
+    if far >= alone:
+        growth = (bias.max_distance / alone) ** (1 / (count - alone))
+        row = alone
+        while row < count - 1 and alone * growth ** (row + 1 - alone) <= far * (1 + 1e-12):
+            row += 1
+    return start + row
 
 
 def weighed(layer: nn.MultiHeadAttention, scope: Scope, scores: Tensor) -> Tensor:

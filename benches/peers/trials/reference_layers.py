@@ -383,6 +383,25 @@ def sequential(layer: nn.Sequential | nn.Checkpoint, scope: Scope, x: Tensor) ->
     return apply_row(layer.layers, scope, x)
 
 
+@computes(nn.WeightNorm)
+def weight_norm(layer: nn.WeightNorm, scope: Scope, x: Tensor) -> Tensor:
+    """The layer with rows of lengths that are trained."""
+    v = scope.within("0")("weight")
+    rows = scope("gain")[:, None] * F.normalize(v.flatten(1), dim=1)
+    return apply_row(layer.layers, replace(scope, made=rows.reshape(v.shape)), x)
+
+
+@computes(nn.SpectralNorm)
+def spectral_norm(layer: nn.SpectralNorm, scope: Scope, x: Tensor) -> Tensor:
+    """The layer with a weight divided by its singular value, one iteration on."""
+    weight, left = scope.within("0")("weight"), scope.states[scope.prefix + "left_vector"]
+    rows = weight.flatten(1)
+    product = rows @ F.normalize(rows.mT @ left, dim=0)
+    if scope.training:
+        scope.states[scope.prefix + "left_vector"] = (product / product.norm()).detach()
+    return apply_row(layer.layers, replace(scope, made=weight / product.norm()), x)
+
+
 @computes(nn.Masked)
 def masked(layer: nn.Masked, scope: Scope, x: Tensor) -> Tensor:
     """A row that is told which steps are padding."""

@@ -35,6 +35,7 @@ _LOSSES = frozenset(
         "binary_cross_entropy",
         "binary_focal",
         "contrastive",
+        "cosine",
         "cross_entropy",
         "ctc",
         "dice",

@@ -238,7 +238,7 @@ def ending_of(found: tuple[Stage, ...]) -> Ending | None:
 
 def _last(config: nn.Layer) -> nn.Layer | None:
     """The layer that the numbers of another one come from; itself, unless it is a row of layers."""
-    while config.kind in ("sequential", "checkpoint"):
+    while config.kind in ("sequential", "checkpoint", "spectral_norm", "weight_norm"):
         inside: Any = config
         layers = inside.layers() if callable(inside.layers) else inside.layers
         rest = [layer for layer in layers if layer.kind not in HANDED_ON]

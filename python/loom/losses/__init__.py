@@ -2,7 +2,7 @@
 
 The names: mse, mae, huber, log_cosh, quantile, poisson, cross_entropy, nll, kl_divergence,
 binary_cross_entropy, binary_focal, hinge, squared_hinge, and, computed on the CPU whatever the device, dice,
-triplet, contrastive and ctc. `cross_entropy` takes logits and `nll` probabilities; both take class
+cosine, triplet, contrastive and ctc. `cross_entropy` takes logits and `nll` probabilities; both take class
 indices, one-hot rows or soft rows. `binary_cross_entropy` and `binary_focal` take logits and targets from 0
 to 1, the two hinges scores and targets of -1 and 1, `poisson` logarithms of rates and counts.
 
@@ -32,6 +32,7 @@ from loom.data import as_target
 from loom.errors import ConfigError, DataError, LoomError, ShapeError
 from loom.losses.computed import ComputedLoss
 from loom.losses.contrast import Contrastive, Triplet
+from loom.losses.cosine import Cosine
 from loom.losses.ctc import CTC, padded_labels
 from loom.losses.dice import Dice
 from loom.losses.own import Loss, LossFunction, OwnLoss
@@ -45,6 +46,7 @@ __all__ = [
     "ClassWeight",
     "ComputedLoss",
     "Contrastive",
+    "Cosine",
     "Dice",
     "Expr",
     "Huber",
@@ -110,6 +112,7 @@ FAMILY: NamedFamily[Loss] = NamedFamily(
 
 
 FAMILY.register("dice")(Dice)
+FAMILY.register("cosine")(Cosine)
 FAMILY.register("triplet")(Triplet)
 FAMILY.register("contrastive")(Contrastive)
 FAMILY.register("dpo")(DPO)

@@ -1,4 +1,4 @@
-"""Metrics: accuracy, top_k_accuracy, precision, recall, f1, iou, auc, mae, mse, r2, or any callable.
+"""Metrics: accuracy, top_k_accuracy, precision, recall, f1, iou, auc, mae, mse, r2, perplexity, a callable.
 
 A callable takes outputs and targets and returns a float.
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from loom._settings.spellings import attribute_error
 from loom.metrics.by_class import AUC, F1, AverageName, Counted, IoU, Precision, Recall
 from loom.metrics.expression import Expr
-from loom.metrics.own import MAE, MSE, R2, Accuracy, Metric, TopKAccuracy, correct
+from loom.metrics.own import MAE, MSE, R2, Accuracy, Metric, Perplexity, TopKAccuracy, correct
 from loom.metrics.resolving import (
     MetricFunction,
     MetricLike,
@@ -40,6 +40,7 @@ __all__ = [
     "Metric",
     "MetricFunction",
     "MetricLike",
+    "Perplexity",
     "Precision",
     "Recall",
     "ScikitLearnMetric",

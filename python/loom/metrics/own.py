@@ -21,6 +21,7 @@ __all__ = [
     "R2",
     "Accuracy",
     "Metric",
+    "Perplexity",
     "TopKAccuracy",
     "class_table",
     "correct",
@@ -102,6 +103,33 @@ class TopKAccuracy(Metric):
         ties_before = (scores == mine) & (np.arange(scores.shape[1]) < classes[:, None])
         rank = (scores > mine).sum(axis=1) + ties_before.sum(axis=1)
         return float(np.mean((rank < self.k) & ~np.isnan(scores).any(axis=1)))
+
+
+@FAMILY.register("perplexity")
+@dataclass(frozen=True)
+class Perplexity(Metric):
+    """Among how many classes a model wavers: e to the mean cross-entropy of its logits.
+
+    It is computed at the end of an epoch, from all outputs.
+
+    Examples:
+        >>> round(loom.metrics.Perplexity()([[0.0, 0.0, 0.0, 0.0]], [2]), 6)
+        4.0
+    """
+
+    in_engine: ClassVar[bool] = False
+
+    def __call__(self, outputs: ArrayLike, targets: ArrayLike) -> float:
+        """Computes the perplexity.
+
+        Args:
+            outputs: (rows, ..., classes) logits, or (rows, classes, height, width).
+            targets: Class indices or one-hot rows.
+        """
+        scores, classes = class_table(outputs, targets)
+        largest = scores.max(axis=1, keepdims=True)
+        sums = np.log(np.exp(scores - largest).sum(axis=1)) + largest[:, 0]
+        return float(np.exp(np.mean(sums - np.take_along_axis(scores, classes[:, None], axis=1)[:, 0])))
 
 
 @FAMILY.register("mae")

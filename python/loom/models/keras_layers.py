@@ -315,8 +315,10 @@ def _attention(config: Config, arrays: Arrays, value: Value, options: Config) ->
     names = [f"{part}_{what}" for part in parts for what in (("kernel", "bias") if biased else ("kernel",))]
     named = dict(zip(names, arrays, strict=True))
     flat = {name: array.reshape(-1) if name.endswith("bias") else array for name, array in named.items()}
-    causal = bool(options.get("use_causal_mask"))
-    return [{"type": "multi_head_attention", "heads": heads, "head_dim": size, "causal": causal, **flat}]
+    settings = {"head_dim": size, "causal": bool(options.get("use_causal_mask"))}
+    if config.get("dropout"):
+        settings["dropout"] = config["dropout"]
+    return [{"type": "multi_head_attention", "heads": heads, **settings, **flat}]
 
 
 def _prelu(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:

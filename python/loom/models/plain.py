@@ -30,6 +30,8 @@ _ROWS = {
     "sequential": {"layers": ""},
     "checkpoint": {"layers": ""},
     "masked": {"layers": ""},
+    "spectral_norm": {"layers": ""},
+    "weight_norm": {"layers": ""},
     "parallel": {"gate": "gate."},
 }
 _NETWORK = {"input_size": "input_shape"}

@@ -173,7 +173,7 @@ class _Maker:
         described: Any = layer
         inside: list[LayerBlueprint] = []
         combine, branches = None, 0
-        if layer.kind in ("sequential", "masked", "checkpoint", "residual"):
+        if layer.kind in ("sequential", "masked", "checkpoint", "residual", "spectral_norm", "weight_norm"):
             row = _inside(layer)
             begin = prefix if layer.kind != "residual" else f"{prefix}layers."
             inside = self.row(row, begin, input_shape)
@@ -195,6 +195,8 @@ class _Maker:
             held = self.held(prefix)
             shapes = {entry.name: entry.shape for entry in held}
             own = multiply_adds(layer, input_shape, output_shape, self.context, shapes)
+        elif layer.kind == "weight_norm":
+            held = tuple(entry for entry in self.held(prefix) if entry.name == "gain")
         entry = self.entry(layer.kind, prefix, input_shape, output_shape, inside, held, own)
         return dataclasses.replace(
             entry, activation=_activation(layer), combine=combine, branches=branches, links=links

@@ -26,6 +26,12 @@ __all__ = ["InnerLayerHandle", "LayerHandle", "layers_of"]
 _PARTS = ("layers", "projection", "branches", "gate")
 
 
+_HOLDING = frozenset(
+    {"checkpoint", "masked", "parallel", "residual", "sequential", "spectral_norm", "weight_norm"}
+)
+"""Kinds of layers that hold layers."""
+
+
 class LayerHandle:
     """A layer in its place: its parameters, gradients and last values as NumPy arrays.
 
@@ -107,7 +113,7 @@ class LayerHandle:
     @property
     def holds_layers(self) -> bool:
         """Whether it is made of layers, which `inner` has."""
-        return self.kind in ("checkpoint", "masked", "parallel", "residual", "sequential")
+        return self.kind in _HOLDING
 
     @property
     def inner(self) -> list[InnerLayerHandle]:
@@ -125,8 +131,10 @@ class LayerHandle:
 
     @property
     def layers(self) -> list[InnerLayerHandle]:
-        """The layers that Residual, Sequential and Masked hold, first to last; other layers have none."""
-        return self._row("layers", {"residual": "layers.", "sequential": "", "masked": "", "checkpoint": ""})
+        """The layers that Residual, Sequential and the like hold, first to last; other layers have none."""
+        return self._row(
+            "layers", {"residual": "layers.", **dict.fromkeys(_HOLDING - {"parallel", "residual"}, "")}
+        )
 
     @property
     def projection(self) -> list[InnerLayerHandle]:

@@ -47,8 +47,10 @@ from loom.nn.pooling import (
     MaxPool2D,
     MaxPool3D,
 )
+from loom.nn.position_bias import ALiBi, PositionBias, RelativeBias
 from loom.nn.randomness import GaussianNoise, SpatialDropout1D, SpatialDropout2D, SpatialDropout3D
 from loom.nn.recurrent import GRU, LSTM, RNN
+from loom.nn.reparametrization import SpectralNorm, WeightNorm
 from loom.nn.rotary import DynamicRule, Llama3Rule, LongRopeRule, Rotary, RotaryRule, YarnRule
 from loom.nn.sequence import ClassToken, SequencePool
 from loom.nn.softmax import (
@@ -70,6 +72,7 @@ __all__ = [
     "GRU",
     "LSTM",
     "RNN",
+    "ALiBi",
     "Activation",
     "ActivationFunction",
     "AdaptiveAvgPool1D",
@@ -137,8 +140,10 @@ __all__ = [
     "Permute",
     "PixelShuffle",
     "PixelUnshuffle",
+    "PositionBias",
     "PositionalEmbedding",
     "RMSNorm",
+    "RelativeBias",
     "Reshape",
     "Residual",
     "Rotary",
@@ -153,11 +158,13 @@ __all__ = [
     "SpatialDropout1D",
     "SpatialDropout2D",
     "SpatialDropout3D",
+    "SpectralNorm",
     "SwiGLU",
     "TiedHead",
     "UpSampling1D",
     "UpSampling2D",
     "UpSampling3D",
+    "WeightNorm",
     "YarnRule",
     "ZeroPadding1D",
     "ZeroPadding2D",

@@ -11,6 +11,7 @@ from loom._settings.suggestions import shown
 from loom.errors import ConfigError
 from loom.initializers import InitializerLike
 from loom.nn._layer import FAMILY, Layer
+from loom.nn.position_bias import BIASES, PositionBiasLike, RelativeBias
 from loom.nn.rotary import Rotary
 
 __all__ = ["MultiHeadAttention", "Rotary"]
@@ -26,7 +27,8 @@ class MultiHeadAttention(Layer):
     (key_value_heads * head_dim, width of what is looked at) and `output_weight`
     (width, heads * head_dim), each with a bias where there is one
     (`query_bias` and so on), and with `qk_norm` the gains `query_gain` and
-    `key_gain`, (head_dim,) or as wide as queries and keys. PyTorch's
+    `key_gain`, (head_dim,) or as wide as queries and keys, and with a `RelativeBias`
+    its table `position_bias` (buckets, heads). PyTorch's
     `nn.MultiheadAttention` keeps three of them in one: its `in_proj_weight` is
     `query_weight`, `key_weight` and `value_weight` one below the other, its `in_proj_bias` likewise, and its
     `out_proj` is the output. Memory grows with the time, not with its square.
@@ -58,6 +60,11 @@ class MultiHeadAttention(Layer):
         qk_norm_epsilon: Added to the mean square by `qk_norm`.
         output_bias: Whether trained numbers are added to the output; as `bias`
             says by default (Qwen 2 has biases on queries, keys and values only).
+        dropout: Probability with which training leaves out a weight, the share
+            that a step has in another's result, of each head by itself; the
+            others are divided by `1 - dropout`.
+        position_bias: What is added to scores, before they are capped, by how far
+            a step is from another: `ALiBi()` or `RelativeBias()`.
 
     Raises:
         ConfigError: A setting is out of range, or settings contradict each other.
@@ -83,6 +90,8 @@ class MultiHeadAttention(Layer):
     soft_cap: float | None = None
     qk_norm_epsilon: float = 1e-6
     output_bias: bool | None = None
+    dropout: float = 0.0
+    position_bias: PositionBiasLike | None = None
 
     def __post_init__(self) -> None:
         name = "MultiHeadAttention"
@@ -90,6 +99,11 @@ class MultiHeadAttention(Layer):
         if rotary is not None and not isinstance(rotary, Rotary):
             rotary = Rotary.from_config(rotary)
         self._set(rotary=rotary, mask=_mask(name, self.mask))
+        if self.position_bias is not None:
+            try:
+                self._set(position_bias=BIASES.resolve(self.position_bias))
+            except ConfigError as error:
+                raise ConfigError(f"{name}: {error}") from None
         super().__post_init__()
         if self.heads % (self.key_value_heads or self.heads):
             raise ConfigError(
@@ -99,6 +113,13 @@ class MultiHeadAttention(Layer):
             raise ConfigError(
                 f"{name}: rotary embedding has no places in another sequence; leave out rotary or cross"
             )
+        bias = self.position_bias
+        if bias is not None and self.cross:
+            raise ConfigError(
+                f"{name}: steps of another sequence are at no distance; leave out position_bias or cross"
+            )
+        if isinstance(bias, RelativeBias) and (refused := bias.check(self.causal)) is not None:
+            raise ConfigError(f"{name}: {refused}")
 
 
 def _mask(where: str, mask: object) -> tuple[tuple[int, ...], ...] | None:

@@ -45,7 +45,7 @@ class TrainingConfig(Plain):
         schedule: How the learning rate changes from step to step.
         loss: A loss, or the name of one: mse, mae, huber, log_cosh, quantile, poisson,
             cross_entropy, nll, kl_divergence, binary_cross_entropy, binary_focal, hinge,
-            squared_hinge, dice, triplet, contrastive, ctc.
+            squared_hinge, dice, cosine, triplet, contrastive, ctc.
             "auto" looks at the first targets: whole-number class labels under an
             output wider than one mean cross_entropy, anything else mse. Progress says which was chosen;
             receipts, run folders and files hold its name. A run in a folder is known before its data is

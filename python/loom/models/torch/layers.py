@@ -312,6 +312,28 @@ def _sequential(layer: nn.Sequential, scope: Scope, x: Tensor) -> Tensor:
     return apply_row(_row(layer), scope, x)
 
 
+def _weight_norm(layer: nn.WeightNorm, scope: Scope, x: Tensor) -> Tensor:
+    """The layer inside, with the weight as it is made."""
+    v = scope.within("0")("weight")
+    lengths = v.flatten(1).norm(dim=1)
+    share = torch.where(lengths > 0, scope("gain") / lengths.clamp_min(torch.finfo(v.dtype).tiny), 0.0)
+    return apply_row(layer.layers, replace(scope, made=v * share.reshape(-1, *[1] * (v.dim() - 1))), x)
+
+
+def _spectral_norm(layer: nn.SpectralNorm, scope: Scope, x: Tensor) -> Tensor:
+    """The layer inside, with the weight as it is made; training keeps what the iteration has come to."""
+    weight, kept = scope.within("0")("weight"), scope("left_vector")
+    left = kept.clone()
+    rows = weight.flatten(1)
+    right = F.normalize(rows.mT @ left, dim=0, eps=1e-12)
+    product = rows @ right
+    length = product.norm().clamp_min(1e-12)
+    if scope.training:
+        with torch.no_grad():
+            kept.copy_(product / length)
+    return apply_row(layer.layers, replace(scope, made=weight / length), x)
+
+
 def _masked(layer: nn.Masked, scope: Scope, x: Tensor) -> Tensor:
     """A row that is told which steps are padding."""
     real = (x.detach() != layer.value).reshape(*x.shape[:2], -1).any(dim=2)
@@ -474,6 +496,8 @@ _LAYERS: dict[str, Compute] = {
     "sequential": _sequential,
     "checkpoint": _sequential,
     "masked": _masked,
+    "weight_norm": _weight_norm,
+    "spectral_norm": _spectral_norm,
     "residual": _residual,
     "parallel": _parallel,
     "mixture_of_experts": _experts,

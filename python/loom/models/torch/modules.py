@@ -155,6 +155,8 @@ def attention(module: Any, causal: bool = False, mask: Any = None) -> dict[str, 
     layer = {"type": "multi_head_attention", "heads": module.num_heads, "causal": causal, **held, **output}
     if mask is not None:
         layer["mask"] = mask
+    if 0 < module.dropout < 1:
+        layer["dropout"] = module.dropout
     return layer
 
 

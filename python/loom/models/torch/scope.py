@@ -21,6 +21,7 @@ class Scope:
         training: Whether this is training.
         mask: (batch, time), true where a step is real, inside a masked sequence.
         context: The second input.
+        made: The weight of the layer, where the layer around it has made that anew.
     """
 
     module: Any
@@ -28,6 +29,7 @@ class Scope:
     training: bool = False
     mask: Tensor | None = None
     context: Tensor | None = None
+    made: Tensor | None = None
 
     def within(self, name: str) -> Scope:
         """Returns the scope of a layer within this one."""
@@ -39,6 +41,8 @@ class Scope:
 
     def __call__(self, name: str) -> Tensor:
         """Returns a parameter, or what a layer keeps beside them."""
+        if self.made is not None and name == "weight":
+            return self.made
         found: Tensor = getattr(self.module.get_submodule(self.path), name)
         return found
 

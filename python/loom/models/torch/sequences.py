@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom import nn
 from loom.models.angles import turning_rates
+from loom.models.distances import bias_rows, slope_biases
 from loom.models.torch.scope import Scope
 
 if find_spec("torch") is not None:
@@ -64,9 +65,15 @@ def attention(layer: nn.MultiHeadAttention, scope: Scope, x: Tensor) -> Tensor:
     keys = keys.repeat_interleave(layer.heads // groups, dim=1)
     values = values.repeat_interleave(layer.heads // groups, dim=1)
     scores = queries @ keys.transpose(-1, -2) * (head_dim**-0.5 if layer.scale is None else layer.scale)
+    if isinstance(layer.position_bias, nn.RelativeBias):
+        rows = torch.from_numpy(bias_rows(layer.position_bias, layer.causal, *scores.shape[-2:]))
+        scores = scores + scope("position_bias")[rows.to(scores.device)].permute(2, 0, 1)
+    elif layer.position_bias is not None:
+        added = torch.from_numpy(slope_biases(layer.heads, *scores.shape[-2:]))
+        scores = scores + added.to(device=scores.device, dtype=scores.dtype)
     if layer.soft_cap is not None:
         scores = layer.soft_cap * torch.tanh(scores / layer.soft_cap)
-    weights = _weighed(layer, scope, scores)
+    weights = F.dropout(_weighed(layer, scope, scores), layer.dropout, scope.training)
     gathered = (weights @ values).transpose(1, 2).flatten(2)
     biased = layer.bias if layer.output_bias is None else layer.output_bias
     y = F.linear(gathered, scope("output_weight"), scope.given("output_bias", biased))

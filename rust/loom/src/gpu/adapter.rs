@@ -21,6 +21,8 @@ pub struct Adapter {
     pub float16: bool,
     /// Whether kernels can exchange values within a subgroup.
     pub subgroups: bool,
+    /// Threads of every subgroup; 0 where they differ, or cannot exchange anything.
+    pub subgroup_threads: u32,
     /// Whether kernels can multiply 16x16 matrices of 16-bit floats with sums in 32 bits.
     pub cooperative_matrices: bool,
     /// Whether the time a frame takes can be measured on the device.
@@ -79,6 +81,13 @@ fn multiplies_cooperatively(adapter: &wgpu::Adapter) -> bool {
             .any(|p| (p.m_size, p.n_size, p.k_size) == (16, 16, 16) && p.ab_type == F16 && p.cr_type == F32)
 }
 
+/// Threads of every subgroup, where all have as many and can exchange values.
+fn subgroup_threads(adapter: &wgpu::Adapter) -> u32 {
+    let info = adapter.get_info();
+    let same = info.subgroup_min_size == info.subgroup_max_size;
+    if same && adapter.features().contains(wgpu::Features::SUBGROUP) { info.subgroup_max_size } else { 0 }
+}
+
 /// What there is to know of an adapter of this number.
 pub(super) fn describe(index: usize, adapter: &wgpu::Adapter) -> Adapter {
     let (info, limits, features) = (adapter.get_info(), adapter.limits(), adapter.features());
@@ -92,6 +101,7 @@ pub(super) fn describe(index: usize, adapter: &wgpu::Adapter) -> Adapter {
         max_binding: limits.max_storage_buffer_binding_size,
         float16: features.contains(wgpu::Features::SHADER_F16),
         subgroups: features.contains(wgpu::Features::SUBGROUP),
+        subgroup_threads: subgroup_threads(adapter),
         cooperative_matrices: multiplies_cooperatively(adapter),
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
     }

@@ -80,6 +80,7 @@ impl Gpu {
         let capabilities = Capabilities {
             float16: description.float16,
             subgroups: description.subgroups,
+            subgroup_threads: description.subgroup_threads as usize,
             cooperative_matrices: description.cooperative_matrices,
             software: description.software,
             workgroup_storage: limits.max_compute_workgroup_storage_size as usize,

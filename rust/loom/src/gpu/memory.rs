@@ -9,7 +9,7 @@ use crate::ops::{Direction, Op};
 use crate::program::{
     Kind, Phase, Place, Program, RunMemory, Step, Together, Value, ValueInfo, Write, units,
 };
-use crate::shader::product::MOST_STREAMED_ROWS;
+use crate::shader::product::{MOST_GROUPED_ROWS, MOST_STREAMED_ROWS};
 use crate::shader::{Accelerator, Allocation, BothGradients, GpuOperation, Operand, Recorder};
 use crate::state::{Carried, Registry, Ring};
 use crate::{Error, Result};
@@ -211,7 +211,10 @@ impl Memory {
         };
         let runs = |step: &Step| key.phases.contains(&step.phase);
         let numbers = key.part.clone().filter(|number| runs(&program.steps[*number])).collect();
-        let units = units(program, numbers, rows, MOST_STREAMED_ROWS);
+        // A step of training has so few rows that its products are worth joining, or other things to do.
+        let infers = program.steps.iter().all(|step| step.phase == Phase::Forward);
+        let most_rows = if infers { MOST_GROUPED_ROWS } else { MOST_STREAMED_ROWS };
+        let units = units(program, numbers, rows, most_rows);
         let alone = |place: usize| -> Option<&Step> {
             let unit = units.get(place).filter(|unit| unit.together.is_none())?;
             unit.members.first().map(|number| &program.steps[*number])

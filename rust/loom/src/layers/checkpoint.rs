@@ -6,9 +6,9 @@ use super::settings::{kind_and_config, settings};
 use super::{
     ActivationLayer, BatchNorm, Context, Dense, Dropout, Forward, Layer, Residual, Sample, TargetRules, Want,
 };
-use crate::Result;
 use crate::ops::pointwise::Activation;
 use crate::program::{Builder, Value};
+use crate::{Error, Result};
 
 settings! {
     /// Layers in a row of which training keeps no more than their input: what is between is computed again
@@ -29,7 +29,15 @@ impl Checkpoint {
 
 impl Configured for Checkpoint {
     fn validate(&self) -> Result<()> {
-        self.layers.validate()
+        self.layers.validate()?;
+        if self.layers.layers().iter().any(|layer| holds(&layer.config(), "spectral_norm")) {
+            return Err(Error::Value(
+                "layers hold a spectral_norm, whose iteration would have gone on where they are computed again; \
+                 leave it outside"
+                    .into(),
+            ));
+        }
+        Ok(())
     }
 
     fn samples() -> Vec<Sample> {
@@ -42,6 +50,18 @@ impl Configured for Checkpoint {
             Sample::new(Self::new(Residual::new(inner)), [2, 4]),
             Sample::new(Self::new(normed), [3]),
         ]
+    }
+}
+
+/// Whether a layer of this kind is in a config, at any depth.
+fn holds(config: &serde_json::Value, kind: &str) -> bool {
+    match config {
+        serde_json::Value::Object(fields) => {
+            fields.get("type").is_some_and(|name| name == kind)
+                || fields.values().any(|part| holds(part, kind))
+        }
+        serde_json::Value::Array(parts) => parts.iter().any(|part| holds(part, kind)),
+        _ => false,
     }
 }
 

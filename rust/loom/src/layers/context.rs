@@ -50,11 +50,16 @@ pub struct BoundParameter {
     pub by_rows: bool,
     /// Whether its gradient is wanted where those of the layer's parameters are.
     pub trained: bool,
+    /// What is read in its place, where the layer around this one makes that of it.
+    pub made: Option<Value>,
 }
 
 impl BoundParameter {
     /// As the forward pass reads it.
     pub(super) fn read(&self, b: &mut Builder) -> Value {
+        if let Some(made) = self.made {
+            return made;
+        }
         let value = b.parameter(self.reference, self.shape.clone(), self.active);
         if self.active.is_some() && !self.reads_packed {
             return b.apply_fixed(Decode, &[value], "decoded", self.shape.clone());
@@ -72,10 +77,16 @@ impl BoundParameter {
             && self.active.is_some_and(|dtype| IntegerWeight::TYPES.contains(&dtype))
     }
 
-    /// Pushes what adds to its gradient, unless nothing trains it.
+    /// Pushes what adds to its gradient, unless nothing trains it; of what is read in its place whoever made that
+    /// [finds](Builder::take_gradient) the gradient.
     pub(super) fn contribute(&self, b: &mut Builder, op: impl Into<Op>, reads: &[Value]) {
-        if self.trained {
-            b.contribute(op, reads, self.reference, self.shape.clone());
+        match self.made {
+            _ if !self.trained => {}
+            None => b.contribute(op, reads, self.reference, self.shape.clone()),
+            Some(made) => {
+                let gradient = b.apply_fixed(op, reads, "gradient", self.shape.clone());
+                b.leave_gradient(made, gradient);
+            }
         }
     }
 }

@@ -12,8 +12,8 @@ use super::{
     HierarchicalSoftmax, InstanceNorm, KMeans, L2Norm, Layer, LayerNorm, Lstm, Masked, MaskedSoftmax,
     MaxPool, MixtureOfExperts, MixtureSoftmax, MultiHeadAttention, PReLU, Parallel, Permute, PixelShuffle,
     PixelUnshuffle, PositionalEmbedding, RMSNorm, Reshape, Residual, Rnn, Scale, SequencePool, Sequential,
-    SinusoidalPositions, SoftCap, Softmax, Sparsemax, SpatialDropout, SwiGLU, TiedHead, UpSampling,
-    ZeroPadding,
+    SinusoidalPositions, SoftCap, Softmax, Sparsemax, SpatialDropout, SpectralNorm, SwiGLU, TiedHead,
+    UpSampling, WeightNorm, ZeroPadding,
 };
 use crate::error::unknown;
 use crate::{Error, Result, extents};
@@ -65,6 +65,8 @@ const BUILT_IN: &[Entry] = &[
     entry::<Expr>(),
     entry::<Softmax>(),
     entry::<Permute>(),
+    entry::<WeightNorm>(),
+    entry::<SpectralNorm>(),
     entry::<ZeroPadding<1>>(),
     entry::<ZeroPadding<2>>(),
     entry::<ZeroPadding<3>>(),

@@ -41,6 +41,7 @@ mod positions;
 mod prelu;
 mod projection;
 mod recurrent;
+mod remade;
 mod resampled;
 mod reshape;
 mod residual;
@@ -51,10 +52,12 @@ mod sequential;
 mod settings;
 mod softmax;
 mod spatial_dropout;
+mod spectral_norm;
 mod target;
 #[cfg(test)]
 mod tests;
 mod upsampling;
+mod weight_norm;
 mod window;
 mod zero_padding;
 
@@ -64,7 +67,7 @@ pub use adaptive_pooling::{
     AdaptiveAvgPool, AdaptiveAvgPool1D, AdaptiveAvgPool2D, AdaptiveAvgPool3D, AdaptiveMaxPool,
     AdaptiveMaxPool1D, AdaptiveMaxPool2D, AdaptiveMaxPool3D,
 };
-pub use attention::{MultiHeadAttention, QkNorm, RotaryConfig, RotaryRule};
+pub use attention::{MultiHeadAttention, PositionBiasConfig, QkNorm, RotaryConfig, RotaryRule};
 pub use chain::Chain;
 pub use checkpoint::Checkpoint;
 pub use class_token::ClassToken;
@@ -109,7 +112,9 @@ pub use softmax::{
     MixtureSoftmax, Softmax, Sparsemax,
 };
 pub use spatial_dropout::{SpatialDropout, SpatialDropout1D, SpatialDropout2D, SpatialDropout3D};
+pub use spectral_norm::SpectralNorm;
 pub use upsampling::{Interpolation, UpSampling, UpSampling1D, UpSampling2D, UpSampling3D};
+pub use weight_norm::WeightNorm;
 pub use window::{NamedPadding, Padding};
 pub use zero_padding::{ZeroPadding, ZeroPadding1D, ZeroPadding2D, ZeroPadding3D};
 

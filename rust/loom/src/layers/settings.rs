@@ -52,6 +52,8 @@ pub enum Form {
     },
     /// How a rotary embedding's rates are made.
     RotaryRule,
+    /// What attention adds to scores by distance.
+    PositionBias,
     /// An object with settings of its own.
     Settings {
         /// Those settings.

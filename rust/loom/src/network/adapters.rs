@@ -234,6 +234,7 @@ impl Network {
                         quantized: false,
                         by_rows: false,
                         trained: adapter.settings.trainable,
+                        made: None,
                     }
                 };
                 bound.push(BoundAdapter {

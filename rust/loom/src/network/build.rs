@@ -12,7 +12,7 @@ use crate::random::{Stream, Use, path_within};
 use crate::simd::Cpu;
 use crate::state::State;
 use crate::tensor::Shape;
-use crate::weights::{Layout, WeightStore};
+use crate::weights::{Initializer, Layout, WeightStore};
 use crate::{Error, Result, error, extents, interrupt};
 use std::borrow::Cow;
 
@@ -428,6 +428,15 @@ impl Network {
         for (index, spec) in specs.iter().enumerate().filter(|_| drawn) {
             let (rows, columns) = spec.layout.storage_matrix();
             let stream = Stream::new(self.seed, index as u64, path, Use::Initialize);
+            if spec.initializer == Initializer::Lengths {
+                let (_, columns) = spec.layout.storage_matrix();
+                store.set_storage_from(
+                    index,
+                    0,
+                    &lengths(&store.get(index.saturating_sub(1))?.to_f64(), columns),
+                )?;
+                continue;
+            }
             spec.initializer.draw(&stream, (spec.fan_in, spec.fan_out), (rows, columns), |first, part| {
                 store.set_storage_from(index, first, part)
             })?;
@@ -514,6 +523,12 @@ impl Network {
                 && placed.states.start <= placed.states.end
         }) && registry.stores.len() >= registry.layer_stores
     }
+}
+
+/// The length of each of so many rows of a parameter as the outside sees it.
+fn lengths(elements: &[f64], rows: usize) -> Vec<f64> {
+    let length = |row: &[f64]| row.iter().fold(0.0, |sum, x| sum + x * x).sqrt();
+    elements.chunks((elements.len() / rows.max(1)).max(1)).map(length).collect()
 }
 
 /// What a link makes of a cell's input.

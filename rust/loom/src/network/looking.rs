@@ -9,7 +9,7 @@ use super::rows::check_rows;
 use super::values::values_of;
 use crate::ops::{Attention, Direction, Op};
 use crate::precision::in_precision;
-use crate::program::{Builder, InnerLayer, Kind, LayerPath, Ports, Run, Step, Value};
+use crate::program::{Builder, InnerLayer, Kind, LayerPath, ParameterRef, Place, Ports, Run, Step, Value};
 use crate::simd::Real;
 use crate::tensor::{Precision, Shape, Tensor, TensorView, check_finite};
 use crate::{Error, Result, extents};
@@ -109,9 +109,10 @@ impl Network {
                         _ => None,
                     };
                     match attention {
-                        Some((op, _)) => {
+                        Some((op, reads)) => {
                             *shape = vec![op.heads, op.queries, op.keys];
-                            weights_of(run, op, values, elements);
+                            let table = self.table_of::<T>(run, op, reads)?;
+                            weights_of(run, op, values, &table, elements);
                         }
                         None => {
                             *shape = run.program().value(values[0]).shape.to_vec();
@@ -189,6 +190,18 @@ impl Network {
         Tensor::new(shape, made)
     }
 
+    /// The table of what attention adds to scores, where it has one.
+    fn table_of<T: Real>(&self, run: &Run, op: &Attention, reads: &[Value]) -> Result<Vec<T>> {
+        let Some(table) = reads.last().filter(|_| op.has_table()) else { return Ok(Vec::new()) };
+        match run.program().value(*table).place {
+            Place::Master(ParameterRef { store, parameter: Some(index) }) => {
+                let table = self.registry.store(store)?.get(index)?.to_f64();
+                Ok(table.into_iter().map(T::from_f64).collect())
+            }
+            _ => Ok(run.read::<T>(*table).to_vec()),
+        }
+    }
+
     /// Keeps what is asked for until the run ends, and drops what it does not need.
     pub(super) fn keep_asked(&self, b: &mut Builder, asked: &[(LayerPath, LayerValue)]) -> Result<()> {
         let kept: Vec<Vec<Value>> =
@@ -221,8 +234,12 @@ fn values_asked(b: &Builder, path: &LayerPath, which: LayerValue) -> Result<Vec<
             let none =
                 || Error::Value(format!("layer {path} is no attention, so it has no weights of that kind"));
             let (_, reads) = attention_of(b.steps(), path).ok_or_else(none)?;
-            // Queries, keys, and the padding behind the values where there is one.
-            Ok(reads.iter().enumerate().filter(|(place, _)| *place != 2).map(|(_, value)| *value).collect())
+            // Queries, keys, and behind the values padding and table of the bias, where there are such; a table that is
+            // no value of a run is a parameter.
+            let kept = |(place, value): &(usize, &Value)| {
+                *place != 2 && !matches!(b.info(**value).place, Place::Master(_))
+            };
+            Ok(reads.iter().enumerate().filter(kept).map(|(_, value)| *value).collect())
         }
     }
 }
@@ -235,17 +252,17 @@ fn attention_of<'a>(steps: &'a [Step], path: &LayerPath) -> Option<(&'a Attentio
     })
 }
 
-/// Adds the attention weights of every row of a run.
-fn weights_of<T: Real>(run: &Run, op: &Attention, values: &[Value], elements: &mut Vec<T>) {
+/// Adds the attention weights of every row of a run; `table` is that of its bias.
+fn weights_of<T: Real>(run: &Run, op: &Attention, values: &[Value], table: &[T], elements: &mut Vec<T>) {
     let of = |value: Value, row: usize| {
         let each = run.program().value(value).shape.len();
         &run.read::<T>(value)[row * each..][..each]
     };
     for row in 0..run.rows {
-        let padding: Vec<bool> = match values.get(2) {
+        let padding: Vec<bool> = match values.get(2).filter(|_| op.padding) {
             Some(mask) => of(*mask, row).iter().map(|real| *real != T::ZERO).collect(),
             None => Vec::new(),
         };
-        elements.extend(op.weights(of(values[0], row), of(values[1], row), &padding));
+        elements.extend(op.weights(of(values[0], row), of(values[1], row), &padding, table));
     }
 }

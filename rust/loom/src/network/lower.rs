@@ -366,6 +366,7 @@ impl Network {
                     quantized: !mode.training && owner.numerics.of(info).numerics.activations.is_some(),
                     by_rows: by_rows(store, index),
                     trained,
+                    made: None,
                 })
                 .collect(),
         };

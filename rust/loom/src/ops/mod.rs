@@ -33,6 +33,7 @@ pub mod labels;
 pub mod loss;
 pub mod mask;
 pub mod masked_softmax;
+mod matrix_sums;
 pub mod measure;
 pub mod mix;
 pub mod nested_softmax;
@@ -57,12 +58,14 @@ mod rounding;
 pub mod route;
 mod segment;
 pub mod softmax;
+pub mod spectral_norm;
 pub mod step_weights;
 pub mod sum;
 pub mod target_propagation;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod update;
+pub mod weight_norm;
 pub mod whole_batch;
 
 pub use adaptive_max::AdaptiveMax;
@@ -114,10 +117,12 @@ pub use resample::{Resample, Resampling};
 pub use rotary::{PairLayout, Rotary};
 pub use route::Route;
 pub use softmax::Softmax;
+pub use spectral_norm::SpectralNorm;
 pub use step_weights::{PooledSteps, StepWeights};
 pub use sum::{Added, Sum, Summed};
 pub use target_propagation::{AbsoluteSums, MeanTarget, WeightProduct};
 pub use update::{TrustRatio, Update};
+pub use weight_norm::WeightNorm;
 pub use whole_batch::WholeBatch;
 
 use crate::Result;
@@ -269,4 +274,6 @@ operations! {
     WeightProduct: 2e-5,
     MeanTarget: 2e-6,
     WholeBatch: 1e-6,
+    WeightNorm: 1e-5,
+    SpectralNorm: 1e-5,
 }

@@ -27,6 +27,8 @@ pub struct Builder {
     quantized: HashSet<Value>,
     /// What was made of a value with a parameter that stands beside another, for who comes later.
     beside: HashMap<(ParameterRef, Value), Value>,
+    /// Gradients of values that are read in the place of parameters.
+    left: HashMap<Value, Value>,
     /// The values that callers will hand in and read out.
     pub ports: Ports,
     /// Where recurrent layers leave their cells' states and gradients while they lower theirs; `None`
@@ -85,6 +87,7 @@ impl Builder {
             precision,
             quantized: HashSet::new(),
             beside: HashMap::new(),
+            left: HashMap::new(),
             ports: Ports::default(),
             cells: None,
             inner_gradients: None,
@@ -184,6 +187,16 @@ impl Builder {
     /// Keeps what was made of a value with a parameter that stands beside another.
     pub(crate) fn make_beside(&mut self, of: (ParameterRef, Value), made: Value) {
         self.beside.insert(of, made);
+    }
+
+    /// Leaves the gradient of a value that is read in the place of a parameter, for who has made it.
+    pub(crate) fn leave_gradient(&mut self, of: Value, gradient: Value) {
+        self.left.insert(of, gradient);
+    }
+
+    /// Takes the gradient that was [left](Self::leave_gradient) of a value, if any was.
+    pub(crate) fn take_gradient(&mut self, of: Value) -> Option<Value> {
+        self.left.remove(&of)
     }
 
     /// What a layer keeps beside its parameters.

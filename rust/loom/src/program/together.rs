@@ -100,7 +100,8 @@ impl<'a> Search<'a> {
         let step = self.step(number);
         let Op::Product(product) = &step.op else { return None };
         let few = self.rows * product.multiplier <= self.most_rows;
-        let plain = product.direction == Direction::Forward && !product.mixed && !product.quantized;
+        // Mixed ones are made from operands as they are: so few rows gain nothing by rounding them.
+        let plain = product.direction == Direction::Forward && !product.quantized;
         (few && plain && step.write == Write::Set && step.phase == Phase::Forward).then_some(product)
     }
 
@@ -135,6 +136,8 @@ impl<'a> Search<'a> {
         }
         let mut reads = Vec::new();
         let mut writes = Vec::new();
+        // What attention leaves where it is made whole.
+        let mut aside = Vec::new();
         let (left, before) = match self.left_side(x, number, &members) {
             Some((left, maker)) => {
                 let made = self.step(maker);
@@ -143,6 +146,9 @@ impl<'a> Search<'a> {
                     LeftSide::MeanSquare { gain, .. } => &made.reads[..1 + usize::from(gain)],
                     _ => &made.reads[..],
                 });
+                if matches!(left, LeftSide::Attention(_)) {
+                    aside.clone_from(&made.writes);
+                }
                 (left, Some(maker))
             }
             None => {
@@ -162,6 +168,7 @@ impl<'a> Search<'a> {
             reads.push(residual);
             writes.clone_from(&self.step(sum).writes);
         }
+        writes.extend(aside);
         if members.len() == 1 && before.is_none() && after.is_none() {
             return None;
         }
@@ -197,6 +204,11 @@ impl<'a> Search<'a> {
                 (rows && plain).then_some(LeftSide::MeanSquare { gain: norm.gain, epsilon: norm.epsilon })?
             }
             Op::Gate(gate) if gate.direction == Direction::Forward => LeftSide::Gated(gate.activation),
+            Op::Attention(op) if op.direction == Direction::Forward => {
+                let whole = (op.queries, op.heads * op.head_dim) == (first.multiplier, first.inputs);
+                let plain = op.bias.is_none() && op.dropout == 0.0;
+                (whole && plain).then(|| LeftSide::Attention(Box::new(op.clone())))?
+            }
             _ => return None,
         };
         let rest = step.writes.iter().skip(1);

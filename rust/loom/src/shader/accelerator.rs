@@ -12,6 +12,8 @@ pub struct Capabilities {
     pub float16: bool,
     /// Exchange within a subgroup.
     pub subgroups: bool,
+    /// Threads of every subgroup; 0 where they differ, or cannot exchange anything.
+    pub subgroup_threads: usize,
     /// 16x16 matrix products of 16-bit floats with 32-bit sums.
     pub cooperative_matrices: bool,
     /// Whether the adapter is software: small tiles then cost less than idle threads.

@@ -20,6 +20,7 @@ pub const THREADS: usize = 256;
 /// fn main(i: u32) {}                    // its number among all threads
 /// fn main(group: u32, thread: u32) {}   // the number of its workgroup, and its own there
 /// fn main(group: u32, thread: u32, subgroup: u32) {} // the same, and the number of its subgroup there
+/// fn main(group: u32, subgroup: u32, lane: u32) {}   // of its workgroup, its subgroup there, its own in that one
 /// fn main(thread: u32) {}               // its number in its workgroup
 /// fn main() {}
 /// ```
@@ -297,6 +298,12 @@ fn entry_point(text: &str) -> Result<(&str, String, &str), String> {
             format!("{numbers}{thread}, @builtin(subgroup_id) subgroup: u32"),
             format!("    let {group} = workgroup.x + workgroup.y * workgroups.x;\n"),
         ),
+        [group, "subgroup", "lane"] => (
+            format!(
+                "{numbers}@builtin(subgroup_id) subgroup: u32, @builtin(subgroup_invocation_id) lane: u32"
+            ),
+            format!("    let {group} = workgroup.x + workgroup.y * workgroups.x;\n"),
+        ),
         [i] => (
             format!("{numbers}{thread}"),
             format!("    let {i} = group_index(workgroup, workgroups) * THREADS + thread;\n"),
@@ -334,6 +341,11 @@ mod tests {
         );
         let units = head("fn main(group: u32, thread: u32, subgroup: u32) {\n}\n");
         assert!(units.contains("subgroup_id") && !units.contains("= group_index"));
+        let exchanging = head("fn main(group: u32, subgroup: u32, lane: u32) {\n}\n");
+        assert!(
+            exchanging.contains("subgroup_invocation_id) lane: u32) {")
+                && !exchanging.contains("= group_index")
+        );
         assert!(!head("fn main(thread: u32) {\n}\n").contains("num_workgroups"));
         assert!(head("fn main() {\n}\n").contains("@workgroup_size(THREADS)\nfn main() {\n}"));
         assert!(!head("@compute @workgroup_size(8)\nfn main() {\n}\n").contains("workgroup_size(THREADS)"));

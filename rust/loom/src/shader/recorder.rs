@@ -147,6 +147,8 @@ pub struct Recorder<'a> {
     pub max_binding: usize,
     /// Bytes of workgroup memory that kernels may use.
     pub workgroup_storage: usize,
+    /// Threads of every subgroup that kernels may count on, 0 for none.
+    pub subgroup_threads: usize,
     /// What was recorded so far.
     pub recorded: Vec<Recorded>,
 }
@@ -167,6 +169,7 @@ impl<'a> Recorder<'a> {
             control,
             max_binding: capabilities.max_binding,
             workgroup_storage: capabilities.workgroup_storage,
+            subgroup_threads: capabilities.subgroup_threads,
             recorded: Vec::new(),
         }
     }
@@ -188,8 +191,12 @@ impl<'a> Recorder<'a> {
 
     /// What the device can do.
     pub fn capabilities(&self) -> Capabilities {
-        let (max_binding, workgroup_storage) = (self.max_binding, self.workgroup_storage);
-        Capabilities { max_binding, workgroup_storage, ..self.device.capabilities() }
+        Capabilities {
+            max_binding: self.max_binding,
+            workgroup_storage: self.workgroup_storage,
+            subgroup_threads: self.subgroup_threads,
+            ..self.device.capabilities()
+        }
     }
 
     /// How many operands the step reads.

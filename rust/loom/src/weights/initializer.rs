@@ -75,6 +75,9 @@ pub enum Initializer {
         /// That value.
         value: f64,
     },
+    /// The lengths of the columns of the parameter before, as it begins: of a gain that multiplies their directions.
+    /// It is for layers themselves; no config has it.
+    Lengths,
 }
 
 /// A parameter's name and its default; one without must be given.
@@ -116,6 +119,7 @@ impl Initializer {
             Self::Zeros => "zeros",
             Self::Ones => "ones",
             Self::Constant { .. } => "constant",
+            Self::Lengths => "lengths",
         }
     }
 
@@ -319,8 +323,10 @@ impl Initializer {
             }
             Self::Ones => out.fill(1.0),
             Self::Constant { value } => out.fill(value),
-            // `orthogonal` is drawn as a whole.
-            Self::Zeros | Self::Orthogonal { .. } | Self::OrthogonalBlocks { .. } => out.fill(0.0),
+            // `orthogonal` is drawn as a whole, and lengths are known to whoever holds both parameters.
+            Self::Lengths | Self::Zeros | Self::Orthogonal { .. } | Self::OrthogonalBlocks { .. } => {
+                out.fill(0.0)
+            }
         }
         Ok(())
     }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from loom.models.onnx.exporting.scope import Scope, Unsayable, exports
+from loom.models.remade import by_length, by_singular_value
 
 __all__: list[str] = []
 
@@ -287,6 +289,20 @@ def dropout(scope: Scope, x: str) -> str:
 def sequential(scope: Scope, x: str) -> str:
     """A row."""
     return scope.inside(scope.handle.layers, x)
+
+
+@exports("weight_norm")
+def weight_norm(scope: Scope, x: str) -> str:
+    """The layer inside, with the weight as it is made."""
+    made = by_length(scope.values("0.weight"), scope.values("gain"))
+    return replace(scope, made=made).inside(scope.handle.layers, x)
+
+
+@exports("spectral_norm")
+def spectral_norm(scope: Scope, x: str) -> str:
+    """The layer inside, with the weight as it is made."""
+    made = by_singular_value(scope.values("0.weight"), scope.handle.states["left_vector"])
+    return replace(scope, made=made).inside(scope.handle.layers, x)
 
 
 @exports("masked")

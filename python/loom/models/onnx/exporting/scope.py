@@ -38,6 +38,7 @@ class Scope:
         row: Writes a row of layers: it takes the scope, the handles and the value they read.
         context: The second input, where there is one.
         mask: The value that is true at steps which are no padding, (rows, time), inside Masked.
+        made: The weight of the layer, where the layer around it has made that anew.
     """
 
     graph: Graph
@@ -46,6 +47,7 @@ class Scope:
     row: Callable[[Scope, Sequence[LayerHandle], str], str]
     context: Context | None = None
     mask: str | None = None
+    made: NDArray[Any] | None = None
 
     @property
     def layer(self) -> Any:  # noqa: ANN401 - one of loom's layers
@@ -67,6 +69,8 @@ class Scope:
 
     def values(self, name: str) -> NDArray[np.float32]:
         """Returns a parameter as the forward pass reads it."""
+        if self.made is not None and name == "weight":
+            return np.asarray(self.made, np.float32)
         return np.asarray(self.handle.decoded(name), np.float32)
 
     def bake(self, name: str, values: NDArray[Any]) -> str:
@@ -76,7 +80,7 @@ class Scope:
     def weight(self, name: str) -> str:
         """Enters a parameter; one that is packed as int8 by rows, or with one scale, as codes and scales."""
         path = f"{self.handle.path}.{name}"
-        quantised = self._int8(name)
+        quantised = None if self.made is not None else self._int8(name)
         if quantised is None or path in self.graph.tensors:
             return self.bake(name, self.values(name))
         codes, scales = quantised

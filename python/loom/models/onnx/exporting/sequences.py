@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loom import nn
 from loom.models.angles import turning_rates
+from loom.models.distances import bias_rows, slope_biases
 from loom.models.onnx.exporting.graph import Graph
 from loom.models.onnx.exporting.layers import bias_of, root_mean_square
 from loom.models.onnx.exporting.scope import Scope, Unsayable, exports
@@ -153,6 +155,12 @@ def attention(scope: Scope, x: str) -> str:
         keys, values = (graph.add("Gather", each, repeated, axis=1) for each in (keys, values))
     scores = graph.add("MatMul", queries, graph.transpose(keys, 0, 1, 3, 2))
     scores = graph.add("Mul", scores, graph.constant(head_dim**-0.5 if layer.scale is None else layer.scale))
+    if isinstance(layer.position_bias, nn.RelativeBias):
+        rows = graph.whole(bias_rows(layer.position_bias, layer.causal, time, time).tolist())
+        added = graph.add("Gather", scope.weight("position_bias"), rows, axis=0)
+        scores = graph.add("Add", scores, graph.add("Transpose", added, perm=[2, 0, 1]))
+    elif layer.position_bias is not None:
+        scores = graph.add("Add", scores, graph.constant(slope_biases(layer.heads, time, time)))
     if layer.soft_cap is not None:
         scores = capped(graph, scores, layer.soft_cap)
     weights = _weighed(scope, scores, _kept(layer, time, seen_time))

@@ -8,7 +8,8 @@ use crate::layers::{Context, Forward, Layer, ParameterSpec, Steps, TargetRules, 
 use crate::ops::attention::FixedMask;
 use crate::ops::normalize::Statistics;
 use crate::ops::{
-    Attention, CacheAppend, Direction, GainGradient, KeepSteps, Normalize, Rotary, WeightProduct,
+    Attention, BiasGradient, CacheAppend, Direction, GainGradient, KeepSteps, Normalize, Rotary,
+    WeightProduct,
 };
 use crate::program::{Builder, Value};
 use crate::state::CarriedSpec;
@@ -44,6 +45,9 @@ const GATHERED: usize = 3;
 const LOGARITHMS: usize = 4;
 /// What the norms of queries and keys have read, and the inverse deviations they found.
 const NORMS: [[usize; 2]; 2] = [[5, 6], [7, 8]];
+
+/// The name of the table of what is added to scores by distance.
+const TABLE: &str = "position_bias";
 
 /// The norm of queries or keys.
 struct Norm {
@@ -173,8 +177,14 @@ impl MultiHeadAttention {
         norms.map(|(extent, gain)| Norm { extent, epsilon: self.qk_norm_epsilon, gain }).collect()
     }
 
+    /// The table of what is added to scores, as the forward pass reads it, where there is one.
+    fn table(&self, b: &mut Builder, cx: &Context, e: &Extents) -> Result<Option<Value>> {
+        let table = self.position_bias.as_ref().and_then(|bias| bias.table(e.heads));
+        table.map(|_| cx.read(b, TABLE)).transpose()
+    }
+
     /// `room` is how many steps there are for keys in a session.
-    fn op(&self, e: &Extents, room: usize, padding: bool) -> Attention {
+    fn op(&self, cx: &Context, e: &Extents, room: usize, padding: bool) -> Result<Attention> {
         let fixed = self.mask.as_ref().map(|mask| {
             Arc::new(FixedMask::new(mask.len(), mask[0].len(), |query, key| mask[query][key] != 0))
         });
@@ -183,7 +193,11 @@ impl MultiHeadAttention {
         // A window wider than all there is sees all there is.
         let window = self.window.map(|window| window.min(e.time.max(e.context_time).max(room)));
         let (scale, soft_cap) = (self.scale.unwrap_or(op.scale), self.soft_cap);
-        Attention { scale, soft_cap, causal: self.causal, window, fixed, padding, ..op }
+        let dropout = if cx.training { self.dropout } else { 0.0 };
+        let places = e.time.max(room);
+        let bias =
+            self.position_bias.as_ref().map(|bias| bias.lower(e.heads, places, self.causal)).transpose()?;
+        Ok(Attention { scale, soft_cap, causal: self.causal, window, fixed, padding, dropout, bias, ..op })
     }
 
     /// The rotation of the queries.
@@ -226,7 +240,18 @@ impl Layer for MultiHeadAttention {
             decay_exempt: true,
             adaptable: false,
         });
-        weights.chain(gains).collect()
+        let table = self.position_bias.as_ref().and_then(|bias| bias.table(e.heads));
+        let table = table.map(|extents| ParameterSpec {
+            name: TABLE.into(),
+            layout: Layout::plain(extents),
+            initializer: Initializer::Normal { std: 1.0 / (e.width as f64).sqrt() },
+            fan_in: e.width,
+            fan_out: e.heads,
+            morphable: false,
+            decay_exempt: true,
+            adaptable: false,
+        });
+        weights.chain(gains).chain(table).collect()
     }
 
     fn carried(&self, inputs: &[Shape], length: usize) -> Vec<CarriedSpec> {
@@ -289,7 +314,7 @@ impl Layer for MultiHeadAttention {
             k = b.apply(rotation.of_heads(e.key_value_heads), &[k], "k", other);
         }
         let padding = self.padding(cx)?;
-        let mut op = self.op(&e, room, padding.is_some());
+        let mut op = self.op(cx, &e, room, padding.is_some())?;
         if let Some((keys, values)) = caches {
             let features = e.answering();
             let append = CacheAppend { time: e.time, capacity: room, features };
@@ -298,7 +323,8 @@ impl Layer for MultiHeadAttention {
             (k, v) = (keys, values);
             (op.keys, op.cached) = (room, true);
         }
-        let reads: Vec<Value> = [q, k, v].into_iter().chain(padding).collect();
+        let table = self.table(b, cx, &e)?;
+        let reads: Vec<Value> = [q, k, v].into_iter().chain(padding).chain(table).collect();
         let results = [("y", b.shape(q).clone()), ("logarithms", Shape::from([e.time, e.heads]))];
         let [y, logarithms] = b.apply_several(op, &reads, results);
         let out = output.forward(b, cx, y)?;
@@ -327,12 +353,29 @@ impl Layer for MultiHeadAttention {
         }
         let dy = output.input_gradient(b, cx, saved[GATHERED], gradient)?;
         let padding = self.padding(cx)?;
-        let op = Attention { direction: Direction::InputGradient, ..self.op(&e, e.time, padding.is_some()) };
+        let table = self.table(b, cx, &e)?;
+        let table_gradient = table.is_some() && want.parameters && cx.parameter(TABLE)?.trained;
+        let op = Attention {
+            direction: Direction::InputGradient,
+            table_gradient,
+            ..self.op(cx, &e, e.time, padding.is_some())?
+        };
         let reads = [QUERIES, KEYS, VALUES, GATHERED, LOGARITHMS].map(|place| saved[place]);
-        let reads: Vec<Value> = reads.into_iter().chain([dy]).chain(padding).collect();
+        let reads: Vec<Value> = reads.into_iter().chain([dy]).chain(padding).chain(table).collect();
         let results = [("dq", QUERIES), ("dk", KEYS), ("dv", VALUES)]
             .map(|(label, place)| (label, b.shape(saved[place]).clone()));
-        let [mut dq, mut dk, dv] = b.apply_several(op, &reads, results);
+        let [mut dq, mut dk, dv] = match table.filter(|_| table_gradient) {
+            None => b.apply_several(op, &reads, results),
+            Some(table) => {
+                let shape = b.shape(table).clone();
+                let [first, second, third] = results;
+                let results = [first, second, third, ("dtable", shape.clone())];
+                let [dq, dk, dv, parts] = b.apply_several(op, &reads, results);
+                let sum = BiasGradient { outer: 1, channels: shape.len(), inner: 1 };
+                cx.contribute(b, TABLE, sum, &[parts])?;
+                [dq, dk, dv]
+            }
+        };
         if let Some(rotation) = self.rotation(&e, e.time)? {
             let (shape, other) = (b.shape(dq).clone(), b.shape(dk).clone());
             dq = b.apply(rotation.inverse(), &[dq], "dq", shape);

@@ -1,9 +1,11 @@
 //! Multi-head attention.
 
 mod layer;
+mod position_bias;
 mod qk_norm;
 mod rotary;
 
+pub use position_bias::PositionBiasConfig;
 pub use qk_norm::QkNorm;
 pub use rotary::{RotaryConfig, RotaryRule};
 
@@ -19,7 +21,8 @@ settings! {
     /// Parameters, as the outside sees them: `query_weight` (heads x head_dim, width), `key_weight` and
     /// `value_weight` (key_value_heads x head_dim, width of what is looked at), `output_weight`
     /// (width, heads x head_dim), for each a `_bias` where there is one, and with `qk_norm` the gains
-    /// `query_gain` and `key_gain`, (head_dim,) or as wide as queries and keys. PyTorch's `nn.MultiheadAttention` keeps the first three
+    /// `query_gain` and `key_gain`, (head_dim,) or as wide as queries and keys, and with a relative `position_bias`
+    /// its table of that name, (buckets, heads). PyTorch's `nn.MultiheadAttention` keeps the first three
     /// in one: its `in_proj_weight` is query, key and value weight one below the other, its
     /// `in_proj_bias` likewise, and its `out_proj` is the output.
     #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +59,11 @@ settings! {
         qk_norm_epsilon: f64 [above 0.0] = 1e-6; unwritten,
         /// Whether trained numbers are added to the output; as `bias` says unless given.
         output_bias: Option<bool> = None,
+        /// Probability with which training leaves out a weight, the share that a step has in another's result; the
+        /// others are divided by `1 - dropout`.
+        dropout: f64 [least 0.0, below 1.0] = 0.0; unwritten,
+        /// What is added to scores, before they are capped, by how far a step is from another.
+        position_bias: Option<PositionBiasConfig> = None,
     }
 }
 
@@ -90,6 +98,16 @@ impl MultiHeadAttention {
         Self { bias: false, ..self }
     }
 
+    /// Adding to scores by distance.
+    pub fn position_bias(self, bias: PositionBiasConfig) -> Self {
+        Self { position_bias: Some(bias), ..self }
+    }
+
+    /// Leaving out weights in training with this probability.
+    pub fn dropout(self, rate: f64) -> Self {
+        Self { dropout: rate, ..self }
+    }
+
     /// Looking at a second input.
     pub fn cross(self) -> Self {
         Self { cross: true, ..self }
@@ -113,6 +131,14 @@ impl Configured for MultiHeadAttention {
         }
         if let Some(rotary) = &self.rotary {
             rotary.validate()?;
+        }
+        if let Some(bias) = &self.position_bias {
+            if self.cross {
+                return Err(Error::Value(
+                    "steps of another sequence are at no distance; leave out position_bias or cross".into(),
+                ));
+            }
+            bias.validate(self.causal)?;
         }
         if let Some(mask) = &self.mask {
             let width = mask.first().map_or(0, Vec::len);
@@ -138,6 +164,7 @@ impl Configured for MultiHeadAttention {
             let rotary = RotaryConfig { base: 50.0, dim, rule: Some(rule), ..half.clone() };
             Sample::new(Self::new(1).head_dim(6).causal().rotary(rotary), [5, 3])
         };
+        let relative = |buckets, max_distance| PositionBiasConfig::Relative { buckets, max_distance };
         let mask =
             (0..5).map(|i| (0..5).map(|j| u8::from(i == j || (i + 2 * j) % 3 > 0)).collect()).collect();
         vec![
@@ -177,6 +204,26 @@ impl Configured for MultiHeadAttention {
             ),
             Sample::new(Self::new(2).cross(), [3, 4]).context([5, 6]),
             Sample::new(Self::new(2), [6, 4]).masked(),
+            Sample::new(Self::new(3).causal().key_value_heads(1).dropout(0.3), [9, 6]),
+            Sample::new(Self::new(3).causal().position_bias(PositionBiasConfig::Alibi), [9, 6]),
+            Sample::new(
+                Self { window: Some(3), ..Self::new(2).position_bias(PositionBiasConfig::Alibi) },
+                [6, 4],
+            )
+            .masked(),
+            Sample::new(Self::new(2).key_value_heads(1).position_bias(relative(6, 8)), [9, 4]),
+            Sample::new(Self::new(1).causal().dropout(0.4).position_bias(relative(5, 40)), [140, 2]),
+            Sample::new(
+                Self {
+                    soft_cap: Some(0.8),
+                    rotary: Some(half.clone()),
+                    ..Self::new(2).causal().position_bias(relative(4, 3))
+                },
+                [7, 4],
+            )
+            .masked(),
+            Sample::new(Self { window: Some(3), ..Self::new(1).dropout(0.6) }, [6, 4]).masked(),
+            Sample::new(Self::new(2).cross().dropout(0.2), [3, 4]).context([5, 6]),
             Sample::new(Self::new(2).causal(), [140, 4]),
         ]
     }

@@ -36,8 +36,12 @@ fn objective(
 ) -> Result<f64> {
     network.zero_gradients();
     network.reset_states();
-    // Every pass is to draw the same.
+    // Every pass is to draw the same, and to find what layers keep as it was.
     network.optimizer_state.forwards = 0;
+    for state in network.registry.states.iter_mut().filter(|_| training) {
+        let (shape, start) = (state.spec.shape.clone(), vec![state.spec.initial; state.spec.shape.len()]);
+        state.set(&tensor_view(&shape, &start)?)?;
+    }
     let input = tensor_view(shape, input)?;
     let output = if training { network.forward(input) } else { network.forward_inference(input) }?;
     let output = output.output.to_f64();

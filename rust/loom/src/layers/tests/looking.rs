@@ -178,7 +178,7 @@ fn every_pass_of_training_draws_anew_on_either_device_and_after_a_file() {
     let seen = std::cell::RefCell::new(BTreeSet::new());
     for_every_sample(|_, sample| draws(sample, &mut seen.borrow_mut()));
     let seen = seen.into_inner();
-    for kind in ["dropout", "gumbel_softmax", "lstm", "gru", "rnn"] {
+    for kind in ["dropout", "gumbel_softmax", "lstm", "gru", "rnn", "multi_head_attention"] {
         assert!(seen.contains(kind), "{kind} has drawn the same again: {seen:?}");
     }
     assert!(!seen.contains("dense") && !seen.contains("batch_norm"), "{seen:?}");

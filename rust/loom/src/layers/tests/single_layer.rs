@@ -98,6 +98,7 @@ impl SingleLayer {
                 quantized: false,
                 by_rows: false,
                 trained: true,
+                made: None,
             })
         });
         let parameters = parameters.collect();

@@ -4,18 +4,22 @@
 //! maximum and sum of its weights (Milakov and Gimelshein 2018; Dao et al. 2022). What is kept for
 //! the gradient is the output and the logarithm of each sum; the weights are computed again.
 
+mod bias;
 mod cache;
 mod cpu;
 mod gpu;
 mod mask;
 #[cfg(test)]
 mod reference;
+mod spans;
 #[cfg(test)]
 mod tests;
 mod weights;
 
+pub use bias::{Buckets, PositionBias};
 pub use cache::{CacheAppend, Keep, Kept};
 pub use mask::FixedMask;
+pub(in crate::ops) use spans::Spans;
 
 use super::Direction;
 use std::fmt;
@@ -25,27 +29,38 @@ use std::sync::Arc;
 /// Keys whose weights are summed before they join a query's running sum.
 pub(crate) const BLOCK: usize = 128;
 
+/// Queries of neighbouring places that draw their words together.
+pub(crate) const QUAD: usize = 4;
+
 /// Stands for the logarithm of a sum over no key: every weight computed with it is zero.
 pub(crate) const NOTHING: f64 = f32::MAX as f64;
 
 /// Attention of `heads` query heads over `key_value_heads` heads of keys and values, for each row:
 /// query head h looks at head h / (heads / key_value_heads).
 ///
-/// - forward reads q (queries, heads, head_dim), k and v (keys, key_value_heads, head_dim), and the
-///   padding (keys,) if there is one, and writes y like q and the logarithms of the sums (queries, heads);
-/// - input gradient reads q, k, v, y, the logarithms, dy, and the padding if there is one, and
-///   writes dq, dk and dv.
+/// - forward reads q (queries, heads, head_dim), k and v (keys, key_value_heads, head_dim), the
+///   padding (keys,) if there is one, and the table of the bias (buckets, heads) if it has one, and writes y like
+///   q and the logarithms of the sums (queries, heads);
+/// - input gradient reads q, k, v, y, the logarithms, dy, and padding and table as above, and
+///   writes dq, dk, dv and, with `table_gradient`, what each row of the batch adds to the table's gradient.
 ///
 /// With `cached`, k and v are caches with room for `keys`, of which the session's position + queries
 /// are there, and query i stands at position + i; otherwise query i stands at i. There is no gradient
 /// through a cache.
 ///
 /// Order of sums: the score of q and k is that of a product over head_dim, q having been multiplied by
-/// `scale`; with a `soft_cap` it is then `cap tanh(score (1 / cap))`. Over the keys of a block the weights exp(score - maximum) are summed by the 16-lane rule;
+/// `scale`, plus what the bias adds; with a `soft_cap` it is then `cap tanh(score (1 / cap))`. Over the keys of a block the weights exp(score - maximum) are summed by the 16-lane rule;
 /// at each block, what was there (the sum, and y) is multiplied by exp(old maximum - new) before
 /// the block's is added, y key by key. So a query's result depends on nothing but what it sees. In
 /// the gradient, dq is a product over the keys, times `scale`; dk and dv are products over
-/// (query heads, queries); a capped score's gradient is multiplied by `1 - (score (1 / cap))^2`.
+/// (query heads, queries); a capped score's gradient is multiplied by `1 - (score (1 / cap))^2`. Of the table the
+/// gradients of scores are summed over the queries for each distance, and these sums over the distances of a bucket.
+///
+/// With `dropout` values are gathered by weights of which each is left out with that probability, and the others
+/// divided by `1 - dropout`; the sums stay those of all. Words come from the generator keyed by (seed, pass, path of the
+/// layer and then the head, dropout): word i of block `(row x fours + f) x keys + key` is that of query `4 f + i`, where
+/// a row has `fours` times four queries, the last of them filled up, and is counted from the start of the step's
+/// global batch. So the backward pass draws what the forward pass has drawn.
 #[derive(Clone, Debug)]
 pub struct Attention {
     /// Forward or input gradient.
@@ -75,6 +90,12 @@ pub struct Attention {
     pub padding: bool,
     /// Whether k and v are a session's caches.
     pub cached: bool,
+    /// What is added to scores by the distance of places; queries and keys are then steps of one sequence.
+    pub bias: Option<PositionBias>,
+    /// Whether the gradient of the bias's table is wanted.
+    pub table_gradient: bool,
+    /// Probability with which a weight is left out; 0 where all stay.
+    pub dropout: f64,
     /// Whether a device may round the operands of its products to binary16, where it has matrix units for them.
     pub mixed: bool,
 }
@@ -100,8 +121,21 @@ impl Attention {
             fixed: None,
             padding: false,
             cached: false,
+            bias: None,
+            table_gradient: false,
+            dropout: 0.0,
             mixed: false,
         }
+    }
+
+    /// Whether the bias has a table.
+    pub(crate) fn has_table(&self) -> bool {
+        matches!(self.bias, Some(PositionBias::Buckets(_)))
+    }
+
+    /// Values that the forward pass reads.
+    pub(crate) fn reads(&self) -> usize {
+        3 + usize::from(self.padding)
     }
 
     /// Query heads that share a head of keys and values.
@@ -140,6 +174,12 @@ impl fmt::Display for Attention {
             if set {
                 write!(f, " {name}")?;
             }
+        }
+        if let Some(bias) = &self.bias {
+            write!(f, " {bias}")?;
+        }
+        if self.dropout > 0.0 {
+            write!(f, " dropout {}", self.dropout)?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The weights of attention, which the fused operation never holds, for looking at them.
 
-use super::Attention;
+use super::{Attention, PositionBias};
 use crate::simd::Real;
 
 impl Attention {
@@ -12,11 +12,25 @@ impl Attention {
             && (padding.is_empty() || padding[key] && padding[place])
     }
 
+    /// What the distance of a query and a key adds to their score.
+    pub(super) fn bias_of<T: Real>(&self, table: &[T], [head, query, key]: [usize; 3]) -> T {
+        match &self.bias {
+            None => T::ZERO,
+            Some(PositionBias::Slopes(slopes)) => {
+                T::from_f64(-slopes[head]) * T::from_usize(key.abs_diff(query))
+            }
+            Some(PositionBias::Buckets(buckets)) => {
+                let (rows, zero) = buckets.rows();
+                table[rows[zero + key - query] as usize * self.heads + head]
+            }
+        }
+    }
+
     /// The weights of one row, (heads, queries, keys), of queries that stand at their own places: each query's
-    /// sum to 1, or are all zero where it sees nothing.
+    /// sum to 1, or are all zero where it sees nothing. `table` is the bias's, where it has one.
     ///
     /// They are summed in double precision, so they are those of the fused operation up to its rounding.
-    pub(crate) fn weights<T: Real>(&self, q: &[T], k: &[T], padding: &[bool]) -> Vec<T> {
+    pub(crate) fn weights<T: Real>(&self, q: &[T], k: &[T], padding: &[bool], table: &[T]) -> Vec<T> {
         let (d, group) = (self.head_dim, self.group());
         let mut weights = Vec::with_capacity(self.heads * self.queries * self.keys);
         for (head, query) in
@@ -30,7 +44,8 @@ impl Attention {
                     }
                     let answering = &k[(key * self.key_value_heads + head / group) * d..][..d];
                     let products = asking.iter().zip(answering).map(|(q, k)| q.to_f64() * k.to_f64());
-                    let score = products.sum::<f64>() * self.scale;
+                    let bias = self.bias_of(table, [head, query, key]).to_f64();
+                    let score = products.sum::<f64>() * self.scale + bias;
                     self.soft_cap.map_or(score, |cap| cap * libm::tanh(score / cap))
                 })
                 .collect();

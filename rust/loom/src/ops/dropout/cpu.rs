@@ -35,8 +35,13 @@ impl Operation for Dropout {
 impl Dropout {
     /// Words of the generator below this drop their element.
     pub(super) fn threshold(&self) -> u32 {
+        Self::threshold_of(self.rate)
+    }
+
+    /// The same for a rate.
+    pub(in crate::ops) fn threshold_of(rate: f64) -> u32 {
         // A cast saturates, so that a rate just below 1 does not wrap around.
-        (self.rate * (1u64 << 32) as f64).round() as u32
+        (rate * (1u64 << 32) as f64).round() as u32
     }
 }
 

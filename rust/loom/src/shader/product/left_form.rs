@@ -22,6 +22,16 @@ pub enum LeftForm<'a> {
         /// WGSL text of `fn gate(x: f32) -> f32`, with what it calls.
         gate: &'a str,
     },
+    /// What a query has gathered over spans of keys, each with its largest score and the sum of its weights relative
+    /// to that: joined, divided by the sum of all weights. The heads of a row lie behind each other.
+    Spans {
+        /// Two numbers for each span of each head of each row: the largest score, and the sum of the weights.
+        weights: &'a Operand,
+        /// Spans of each head.
+        spans: usize,
+        /// Elements of a head, a multiple of four.
+        head_dim: usize,
+    },
 }
 
 /// What follows where one element, or four, have been loaded as `x` from place `at`, of column `k` of `row`.
@@ -52,10 +62,15 @@ impl LeftForm<'_> {
                 }
             }
             Self::Gated { up, gate } => shader.read("up", ty, up.clone()).append(gate),
+            Self::Spans { weights, spans, head_dim } => shader
+                .read("span_weights", "vec2<f32>", weights.clone())
+                .constant("SPANS", spans)
+                .constant("HEAD_UNITS", head_dim / 4)
+                .append(JOINED),
         }
     }
 
-    /// What becomes of what is loaded of so many rows.
+    /// What becomes of what is loaded of so many rows: `own` is a row's number among them.
     pub(super) fn texts(self, rows: u32, fours: bool) -> Texts {
         let four = |name: &str, at: &str| match fours {
             true => format!("{name}[{at} / 4u]"),
@@ -74,13 +89,17 @@ impl LeftForm<'_> {
                     |gains: String| if gain.is_some() { format!(" * {gains}") } else { String::new() };
                 let square = |square: &str| match rows {
                     1 => format!("    squares[0] += {square};\n"),
-                    _ => format!("    squares[row] += {square};\n"),
+                    _ => format!("    squares[own] += {square};\n"),
                 };
                 Texts {
                     one: format!("{}    return x{};\n", square("x * x"), times(one("gain", "k"))),
                     four: format!("{}    return x{};\n", square("dot(x, x)"), times(four("gain", "k"))),
                 }
             }
+            Self::Spans { .. } => Texts {
+                one: "    return joined(row, k)[k % 4u];\n".into(),
+                four: "    return joined(row, k);\n".into(),
+            },
             Self::Gated { .. } => Texts {
                 one: format!("    return gate(x) * {};\n", one("up", "at")),
                 four: format!(
@@ -91,3 +110,25 @@ impl LeftForm<'_> {
         }
     }
 }
+
+/// `joined(row, k)`: the four elements of a row among which k is, as `left` and `span_weights` give them.
+const JOINED: &str = "fn joined(row: u32, k: u32) -> vec4<f32> {
+    let unit = k / 4u;
+    let head = (row * (constants.depth / (4u * HEAD_UNITS)) + unit / HEAD_UNITS) * SPANS;
+    // A span without a key has weights of no sum.
+    var largest = span_weights[head].x;
+    for (var span = 1u; span < SPANS; span += 1u) {
+        largest = max(largest, span_weights[head + span].x);
+    }
+    var total = 0.0;
+    var gathered = vec4<f32>();
+    for (var span = 0u; span < SPANS; span += 1u) {
+        let weight = span_weights[head + span];
+        let share = exp(weight.x - largest);
+        total = fma(weight.y, share, total);
+        gathered = fma(vec4<f32>(share), left[(head + span) * HEAD_UNITS + unit % HEAD_UNITS], gathered);
+    }
+    // Who has seen nothing has gathered nothing.
+    return gathered * select(1.0 / total, 0.0, total == 0.0);
+}
+";

@@ -41,7 +41,7 @@ pub use left_form::LeftForm;
 pub use matrix::{Finish, Matrix, Storage};
 pub use plan::Problem;
 pub use record::Operands;
-pub use stream::{MAX_ROWS as MOST_STREAMED_ROWS, Stream, Weight};
+pub use stream::{MAX_ROWS as MOST_STREAMED_ROWS, MOST_GROUPED_ROWS, Stream, Weight};
 pub use tile::{Along, Edges, Loader, Tile};
 pub use tiled::{Hooks, Tiled};
 pub use together::Together;

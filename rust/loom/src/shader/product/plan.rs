@@ -6,7 +6,7 @@ use super::cut::{Cut, Limits};
 use super::few_columns::MAX_COLUMNS;
 use super::matrix::{Finish, Matrix, Storage, loader, right_loader};
 use super::reduce;
-use super::stream::{self, Stream, Weight};
+use super::stream::{self, MOST_GROUPED_WEIGHTS, Stream, Weight, row_groups};
 use super::tile::{Along, Loader};
 use crate::shader::THREADS;
 
@@ -62,7 +62,12 @@ impl Problem<'_> {
 
     /// The weight, where the kernel that reads it as it lies can.
     pub(super) fn streamed(&self) -> Option<Weight> {
-        if !(1..=stream::MAX_ROWS).contains(&self.rows) || self.left.transposed || self.mixed {
+        let few = match self.rows {
+            0 => false,
+            1..=stream::MAX_ROWS => true,
+            _ => self.rows <= stream::MOST_GROUPED_ROWS && self.columns * self.depth <= MOST_GROUPED_WEIGHTS,
+        };
+        if !few || self.left.transposed || self.mixed {
             return None;
         }
         let weight = Weight::new(self.storage, self.right, self.columns, self.depth)?;
@@ -73,7 +78,11 @@ impl Problem<'_> {
 
     /// The cut of a product of few rows with a packed weight.
     fn choose_stream(&self, limits: &Limits) -> Option<Cut> {
-        if self.storage == Storage::Float32 || self.columns * self.depth < LEAST_STREAM {
+        // Of more rows than that only those beside others were measured.
+        if self.rows > stream::MAX_ROWS
+            || self.storage == Storage::Float32
+            || self.columns * self.depth < LEAST_STREAM
+        {
             return None;
         }
         self.stream_cut(limits)
@@ -92,7 +101,8 @@ impl Problem<'_> {
             return None;
         }
         let weight = self.streamed()?;
-        let shape = weight.shape([self.rows, self.columns, self.depth], limits.threads);
+        let rows = row_groups(self.rows).1;
+        let shape = weight.shape([rows, self.columns, self.depth], limits.threads);
         let groups = self.columns.div_ceil(shape.workgroup_columns());
         let parts = (128 / groups.max(1)).min(self.depth / 1024).clamp(1, 16);
         Some(Cut::Stream(shape, weight, parts))

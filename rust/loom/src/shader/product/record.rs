@@ -9,7 +9,7 @@ use super::left_form::LeftForm;
 use super::matrix::{self, Finish, element, right_loader};
 use super::plan::Problem;
 use super::reduce;
-use super::stream::{Stream, Weight};
+use super::stream::{Stream, Weight, row_groups};
 use super::streamed::Streamed;
 use super::tile::{Along, Edges, Tile};
 use super::tiled::{Hooks, Tiled};
@@ -211,10 +211,12 @@ fn store(row: u32, column: u32, value: {ty}) {{
 
     fn stream(&self, shape: Stream, weight: Weight, form: LeftForm<'_>) -> Result<(Shader, usize)> {
         let problem = self.problem;
+        let (groups, rows) = row_groups(problem.rows);
         let kernel = Streamed {
             shape,
             weight,
-            rows: problem.rows as u32,
+            rows: rows as u32,
+            row_groups: groups as u32,
             depth: problem.depth,
             left: problem.left,
             parts: self.partials.is_some(),
@@ -222,7 +224,7 @@ fn store(row: u32, column: u32, value: {ty}) {{
         };
         let shader = kernel.declare(self.shader("product.stream"), self.operands.left, self.operands.right);
         let shader = self.store_sums(shader, shape.store_width())?;
-        Ok((kernel.add_to(shader), problem.columns.div_ceil(shape.workgroup_columns())))
+        Ok((kernel.add_to(shader), groups * problem.columns.div_ceil(shape.workgroup_columns())))
     }
 
     fn few_columns(&self, rows: u32) -> Result<(Shader, usize)> {

@@ -6,8 +6,19 @@ pub(super) use crate::dtype::BLOCK;
 use crate::dtype::{DType, Granularity, Packing};
 use crate::shader::THREADS;
 
-/// The most rows it is generated for.
+/// The most rows that a workgroup makes.
 pub const MAX_ROWS: usize = 8;
+/// The most rows that are made by several workgroups each, beside other products of the same ones: each reads the
+/// weight anew, but starting kernels takes longer than that.
+pub const MOST_GROUPED_ROWS: usize = 32;
+/// The most weights of a product for which that holds.
+pub(super) const MOST_GROUPED_WEIGHTS: usize = 1 << 20;
+
+/// How many groups rows are made in, and how many there are in each but the last.
+pub(super) fn row_groups(rows: usize) -> (usize, usize) {
+    let groups = rows.div_ceil(MAX_ROWS).max(1);
+    (groups, rows.div_ceil(groups))
+}
 
 /// How the work is shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

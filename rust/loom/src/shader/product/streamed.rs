@@ -17,8 +17,10 @@ const MEMORY: usize = 16384;
 pub(super) struct Streamed<'a> {
     pub(super) shape: Stream,
     pub(super) weight: Weight,
-    /// Rows of C, at most [`MAX_ROWS`](super::stream::MAX_ROWS).
+    /// Rows of C that a workgroup makes, at most [`MAX_ROWS`](super::stream::MAX_ROWS).
     pub(super) rows: u32,
+    /// Groups of so many rows, of which the last may have fewer.
+    pub(super) row_groups: u32,
     pub(super) depth: usize,
     /// Whether A is read in fours.
     pub(super) left: Matrix,
@@ -42,6 +44,11 @@ impl Streamed<'_> {
             true => "left[at / 4u]",
             false => "vec4<f32>(left[at], left[at + 1u], left[at + 2u], left[at + 3u])",
         };
+        // Rows behind the last are the last once more, and not stored.
+        let row = match self.row_groups {
+            1 => "let row = own;",
+            _ => "let row = min(first_row + own, constants.rows - 1u);",
+        };
         let at = "let at = constants.left_offset + row * constants.left_stride + k;";
         // The last block may be longer than the depth.
         let guard = match self.blocks() && !self.depth.is_multiple_of(BLOCK) {
@@ -49,7 +56,7 @@ impl Streamed<'_> {
             true => {
                 "    if (k + 4u > constants.depth) {
         var some = vec4<f32>();
-        for (var i = 0u; k + i < constants.depth; i++) { some[i] = left_one(row, k + i); }
+        for (var i = 0u; k + i < constants.depth; i++) { some[i] = left_one(own, k + i); }
         return some;
     }\n"
             }
@@ -62,8 +69,9 @@ impl Streamed<'_> {
             .form
             .declare(shader, fours)
             .append(&format!(
-                "fn left_one(row: u32, k: u32) -> f32 {{\n    {at}\n    let x = {one};\n{one_form}}}
-fn left_four(row: u32, k: u32) -> vec4<f32> {{\n{guard}    {at}\n    let x = {four};\n{four_form}}}\n",
+                "{first_row}fn left_one(own: u32, k: u32) -> f32 {{\n    {row}\n    {at}\n    let x = {one};\n{one_form}}}
+fn left_four(own: u32, k: u32) -> vec4<f32> {{\n{guard}    {row}\n    {at}\n    let x = {four};\n{four_form}}}\n",
+                first_row = if self.row_groups > 1 { "var<private> first_row: u32;\n" } else { "" },
                 one_form = form.one,
                 four_form = form.four,
             ))
@@ -153,6 +161,10 @@ fn left_four(row: u32, k: u32) -> vec4<f32> {{\n{guard}    {at}\n    let x = {fo
         let (kind, bytes) = if across { ("vec4<f32>", 16) } else { ("f32", 4) };
         let slots = self.rows * if across { codes / 4 } else { columns };
         let sums = list(slots, |s| format!("    var sum{s} = {kind}();\n"));
+        let rows = match self.row_groups {
+            1 => String::new(),
+            _ => format!("    first_row = group / groups % {}u * {}u;\n", self.row_groups, self.rows),
+        };
         let (parts, range) = match self.parts {
             true => (
                 "constants.parts",
@@ -187,7 +199,7 @@ fn left_four(row: u32, k: u32) -> vec4<f32> {{\n{guard}    {at}\n    let x = {fo
 
 fn main(group: u32, thread: u32) {{
     let groups = (constants.columns + {last_column}u) / {wide}u;
-    part = group / groups;
+{rows}    part = group / (groups * {row_groups}u);
     if (part >= {parts}) {{ return; }}
     {range}
     let lane = {lane};
@@ -198,6 +210,7 @@ fn main(group: u32, thread: u32) {{
     // One fixed tree over the lanes.
 {tree}}}
 ",
+            row_groups = self.row_groups,
             squares = match self.squares() {
                 0 => String::new(),
                 rows => format!("var<private> squares: array<f32, {rows}>;\n"),
@@ -299,6 +312,16 @@ fn main(group: u32, thread: u32) {{
         if self.form.sums_squares() { self.rows } else { 0 }
     }
 
+    /// Stores an element of this row, or four.
+    fn stored(&self, row: u32, column: &str, value: &str) -> String {
+        match self.row_groups {
+            1 => format!("store({row}u, {column}, {value});"),
+            _ => format!(
+                "if (first_row + {row}u < constants.rows) {{ store(first_row + {row}u, {column}, {value}); }}"
+            ),
+        }
+    }
+
     /// Adds these sums up over the lanes and stores them.
     fn write_tree(&self, out: &mut String, slots: std::ops::Range<u32>) {
         let Stream { along, threads, lanes, codes, columns, .. } = self.shape;
@@ -357,7 +380,8 @@ fn main(group: u32, thread: u32) {{
                         _ => None,
                     };
                     let scaled = group.map_or(value.clone(), |g| format!("{value} * loom_four_scales({g})"));
-                    add_line!(out, "        store({r}u, first_column + {}u, {scaled}{factor});", c * 4);
+                    let column = format!("first_column + {}u", c * 4);
+                    add_line!(out, "        {}", self.stored(r, &column, &format!("{scaled}{factor}")));
                 }
                 Along::Depth => {
                     let (r, c) = (slot / columns, slot % columns);
@@ -365,10 +389,9 @@ fn main(group: u32, thread: u32) {{
                         Groups::One => format!("{value} * loom_four_scales(vec4<u32>()).x"),
                         _ => value,
                     };
-                    add_line!(
-                        out,
-                        "        if (first_column + {c}u < constants.columns) {{ store({r}u, first_column + {c}u, {scaled}{factor}); }}"
-                    );
+                    let column = format!("first_column + {c}u");
+                    let stored = self.stored(r, &column, &format!("{scaled}{factor}"));
+                    add_line!(out, "        if ({column} < constants.columns) {{ {stored} }}");
                 }
             }
         }

@@ -5,7 +5,7 @@ use super::cut::Limits;
 use super::left_form::LeftForm;
 use super::plan::Problem;
 use super::record::{Operands, streamed};
-use super::stream::{Stream, Weight};
+use super::stream::{Stream, Weight, row_groups};
 use crate::shader::{Recorder, Shader};
 use crate::{Error, Result};
 
@@ -25,7 +25,8 @@ impl Together<'_> {
         let weights: Vec<Weight> =
             self.products.iter().map(|(problem, _)| problem.streamed()).collect::<Option<_>>()?;
         let columns = self.products.iter().map(|(problem, _)| problem.columns).sum();
-        let shape = weights.first()?.shape([first.rows, columns, first.depth], limits.threads);
+        let rows = row_groups(first.rows).1;
+        let shape = weights.first()?.shape([rows, columns, first.depth], limits.threads);
         let fits = |((problem, _), weight): (&(Problem<'_>, Operands<'_>), &Weight)| {
             problem.depth > 0
                 && (problem.rows, problem.depth) == (first.rows, first.depth)

@@ -126,6 +126,7 @@ pub(crate) fn context(network: &Network, map: &FeedbackMap) -> Context {
                 quantized: false,
                 by_rows: false,
                 trained: true,
+                made: None,
             })
             .collect(),
         ..Context::default()

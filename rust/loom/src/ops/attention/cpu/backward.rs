@@ -1,7 +1,8 @@
 //! Gradients of queries, keys and values.
 
+use super::drops::Drops;
 use super::tiles::{Scale, Shared, Sight, TILE, run_parts, take, turn, with_scratch};
-use super::weights::{Means, Slopes};
+use super::weights::{Biases, Means, Slopes};
 use crate::matrix::{NoEpilogue, Output, Start, Strided, product_serial};
 use crate::ops::Args;
 use crate::ops::attention::{Attention, BLOCK};
@@ -11,7 +12,8 @@ pub(super) fn run<T: Real>(op: &Attention, args: &mut Args<'_>) {
     let read = |number: usize| args.read::<T>(number);
     let operands = [0, 1, 2, 3, 4, 5].map(read);
     let padding = if op.padding { args.read::<T>(6) } else { &[] };
-    let [dq, dk, dv] = [0, 1, 2].map(|number| Shared::new(args.write::<T>(number)));
+    let table = if op.has_table() { args.read::<T>(6 + usize::from(op.padding)) } else { &[] };
+    let [dq, dk, dv, dtable] = [0, 1, 2, 3].map(|number| Shared::new(args.write::<T>(number)));
     let args = &*args;
     let work = 5 * op.queries * op.keys * op.head_dim * op.group();
     run_parts(args.cpu, args.rows * op.key_value_heads, work, |task| {
@@ -22,6 +24,9 @@ pub(super) fn run<T: Real>(op: &Attention, args: &mut Args<'_>) {
         let part = Part {
             op,
             sight: Sight::of(op, args, row, padding),
+            drops: Drops::of(op, args, row),
+            table,
+            place: row,
             head,
             q: &q[row * mine * op.head_dim..][..mine * op.head_dim],
             y: &y[row * mine * op.head_dim..][..mine * op.head_dim],
@@ -32,7 +37,8 @@ pub(super) fn run<T: Real>(op: &Attention, args: &mut Args<'_>) {
         };
         // SAFETY: each task is another combination of row and head of keys.
         unsafe {
-            part.compute(args, [(row * mine * op.head_dim, &dq), (row * theirs, &dk), (row * theirs, &dv)])
+            let results = [(row * mine * op.head_dim, &dq), (row * theirs, &dk), (row * theirs, &dv)];
+            part.compute(args, results, &dtable)
         };
     });
 }
@@ -41,6 +47,10 @@ pub(super) fn run<T: Real>(op: &Attention, args: &mut Args<'_>) {
 struct Part<'a, T> {
     op: &'a Attention,
     sight: Sight<'a, T>,
+    drops: Option<Drops<T>>,
+    table: &'a [T],
+    /// The number of the row.
+    place: usize,
     head: usize,
     q: &'a [T],
     y: &'a [T],
@@ -52,17 +62,27 @@ struct Part<'a, T> {
 
 impl<T: Real> Part<'_, T> {
     /// # Safety
-    /// Nobody else writes this head's part of the three results, which start where it is said.
-    unsafe fn compute(&self, args: &Args<'_>, results: [(usize, &Shared<'_, T>); 3]) {
+    /// Nobody else writes this head's part of the three results, which start where it is said, and of the table's
+    /// gradient.
+    unsafe fn compute(&self, args: &Args<'_>, results: [(usize, &Shared<'_, T>); 3], dtable: &Shared<'_, T>) {
         let (op, isa) = (self.op, args.cpu.isa());
         let (d, group, count) = (op.head_dim, op.group(), op.queries);
-        let len = group * count * (4 * d + 2) + (4 * d + 2 * TILE) * BLOCK;
+        // Of a head there is a bias for each distance that there may be.
+        let distances = if op.bias.is_some() { op.keys + count - 1 } else { 0 };
+        let summed = if op.table_gradient { distances } else { 0 };
+        let len = group * (count * (4 * d + 2) + distances + summed) + (4 * d + 2 * TILE) * BLOCK;
         with_scratch::<T>(len, |mut rest| {
             // Row (head in the group, query).
             let [q, y, dy, dq] = [(); 4].map(|()| take(&mut rest, group * count * d));
             let [logs, means] = [(); 2].map(|()| take(&mut rest, group * count));
             let [turned_k, turned_v, dk, dv] = [(); 4].map(|()| take(&mut rest, d * BLOCK));
             let [scores, slopes] = [(); 2].map(|()| take(&mut rest, TILE * BLOCK));
+            let biases = take(&mut rest, group * distances);
+            let sums = take(&mut rest, group * summed);
+            for (member, biases) in biases.chunks_exact_mut(distances.max(1)).enumerate() {
+                op.fill_biases(self.table, self.head * group + member, 1 - count as isize, biases);
+            }
+            sums.fill(T::ZERO);
             let factor = T::from_f64(op.scale);
             let places = || {
                 (0..group).flat_map(|member| {
@@ -87,6 +107,7 @@ impl<T: Real> Part<'_, T> {
                 dk.fill(T::ZERO);
                 dv.fill(T::ZERO);
                 for member in 0..group {
+                    let drops = self.drops.map(|drops| drops.of_head(self.head * group + member));
                     for first in (0..count).step_by(TILE) {
                         let queries = first..count.min(first + TILE);
                         let seen = self.sight.range(queries.clone());
@@ -116,6 +137,12 @@ impl<T: Real> Part<'_, T> {
                                 slopes,
                                 logs: &logs[rows.clone()],
                                 means: &means[rows],
+                                drops,
+                                biases: Biases {
+                                    all: &biases[member * distances..][..distances],
+                                    from: (0, count - 1),
+                                },
+                                sums: &mut sums[member * summed..][..summed],
                             },
                         );
                         for (left, right, to) in [(&*scores, dy, &mut *dv), (&*slopes, q, &mut *dk)] {
@@ -134,6 +161,10 @@ impl<T: Real> Part<'_, T> {
                         unsafe { result.write(start + at + i * stride, row) };
                     }
                 }
+            }
+            for (member, sums) in sums.chunks_exact(summed.max(1)).enumerate() {
+                // SAFETY: a column of this head, as the caller promises.
+                unsafe { op.write_table_gradient(sums, (self.place, self.head * group + member), dtable) };
             }
             let (start, result) = results[0];
             for (i, place) in places().enumerate() {

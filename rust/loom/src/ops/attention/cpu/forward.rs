@@ -1,7 +1,8 @@
 //! Queries gather values.
 
+use super::drops::Drops;
 use super::tiles::{Scale, Shared, Sight, TILE, run_parts, take, turn, with_scratch};
-use super::weights::{Finish, Gather, Score, Weigh};
+use super::weights::{Biases, Finish, Gather, Score, Weigh};
 use crate::matrix::{NoEpilogue, Output, Start, Strided, product_serial};
 use crate::ops::Args;
 use crate::ops::attention::{Attention, BLOCK};
@@ -13,6 +14,7 @@ const CHUNK: usize = 5 * TILE;
 pub(super) fn run<T: Real>(op: &Attention, args: &mut Args<'_>) {
     let (q, k, v) = (args.read::<T>(0), args.read::<T>(1), args.read::<T>(2));
     let padding = if op.padding { args.read::<T>(3) } else { &[] };
+    let table = if op.has_table() { args.read::<T>(3 + usize::from(op.padding)) } else { &[] };
     let (y, logs) = (args.write::<T>(0), args.write::<T>(1));
     let (y, logs) = (Shared::new(y), Shared::new(logs));
     let chunks = op.queries.div_ceil(CHUNK);
@@ -29,6 +31,8 @@ pub(super) fn run<T: Real>(op: &Attention, args: &mut Args<'_>) {
         let part = Part {
             op,
             sight,
+            drops: Drops::of(op, args, row),
+            table,
             head,
             queries: (chunk * CHUNK, op.queries.min((chunk + 1) * CHUNK)),
             q: &q[row * length..][..length],
@@ -47,6 +51,8 @@ const FEW: usize = 2;
 struct Part<'a, T> {
     op: &'a Attention,
     sight: Sight<'a, T>,
+    drops: Option<Drops<T>>,
+    table: &'a [T],
     head: usize,
     queries: (usize, usize),
     q: &'a [T],
@@ -64,7 +70,11 @@ impl<T: Real> Part<'_, T> {
         let count = end - start;
         // Of a few queries all scores are kept, of more those of a tile.
         let scored = if count > FEW { TILE } else { group * count };
-        let len = group * count * (2 * d + 2) + (d + scored) * BLOCK;
+        let seen = self.sight.range(start..end);
+        let first_block = seen.start / BLOCK * BLOCK;
+        // Of a head there is a bias for each distance that there may be.
+        let distances = if op.bias.is_some() { seen.end - first_block + count - 1 } else { 0 };
+        let len = group * (count * (2 * d + 2) + distances) + (d + scored) * BLOCK;
         with_scratch::<T>(len, |mut rest| {
             // Row (head in the group, query).
             let q = take(&mut rest, group * count * d);
@@ -73,6 +83,11 @@ impl<T: Real> Part<'_, T> {
             let totals = take(&mut rest, group * count);
             let turned = take(&mut rest, d * BLOCK);
             let scores = take(&mut rest, scored * BLOCK);
+            let biases = take(&mut rest, group * distances);
+            let distance = first_block as isize - (self.sight.position + end - 1) as isize;
+            for (member, biases) in biases.chunks_exact_mut(distances.max(1)).enumerate() {
+                op.fill_biases(self.table, self.head * group + member, distance, biases);
+            }
             let factor = T::from_f64(op.scale);
             let places = || {
                 (0..group).flat_map(|member| {
@@ -86,8 +101,7 @@ impl<T: Real> Part<'_, T> {
             largest.fill(-T::INFINITY);
             totals.fill(T::ZERO);
             let stride = op.key_value_heads * d;
-            let seen = self.sight.range(start..end);
-            for block in (seen.start / BLOCK * BLOCK..seen.end).step_by(BLOCK) {
+            for block in (first_block..seen.end).step_by(BLOCK) {
                 let end_of_block = seen.end.min(block + BLOCK);
                 let at = block * stride + self.head * d;
                 if count > FEW {
@@ -98,6 +112,7 @@ impl<T: Real> Part<'_, T> {
                     T::dispatch(isa, Score { q, head_dim: d, k, stride, keys, v, scores });
                 }
                 for member in 0..group {
+                    let drops = self.drops.map(|drops| drops.of_head(self.head * group + member));
                     for first in (start..end).step_by(TILE) {
                         let queries = first..end.min(first + TILE);
                         let seen = self.sight.range(queries.clone());
@@ -130,6 +145,11 @@ impl<T: Real> Part<'_, T> {
                                 largest: &mut largest[rows.clone()],
                                 totals: &mut totals[rows],
                                 gathered: &mut gathered[tile.clone()],
+                                drops,
+                                biases: Biases {
+                                    all: &biases[member * distances..][..distances],
+                                    from: (first_block, end - 1),
+                                },
                             },
                         );
                         if count > FEW {

@@ -1,6 +1,8 @@
 //! Attention on the CPU: products of tiles, and the weights between them.
 
 mod backward;
+mod biases;
+mod drops;
 mod forward;
 mod tiles;
 mod weights;

@@ -1,5 +1,6 @@
 //! From scores to weights, and from weights to their gradients.
 
+use super::drops::{Drawn, HeadDrops};
 use super::tiles::Sight;
 use crate::ops::attention::{Attention, BLOCK, NOTHING};
 use crate::ops::element_loops::{lane_sums2, load, store, update};
@@ -11,6 +12,33 @@ use std::ops::Range;
 fn limit<V: Vector>(cap: Option<f64>, scores: &mut [V::Element]) {
     if let Some(cap) = cap {
         update(scores, |x: V| (x * V::constant(1.0 / cap)).tanh() * V::constant(cap));
+    }
+}
+
+/// Adds one number to each of some others, up to the end of either.
+#[inline(always)]
+fn add<T: Real>(numbers: &[T], sums: &mut [T]) {
+    for (sum, number) in sums.iter_mut().zip(numbers) {
+        *sum += *number;
+    }
+}
+
+/// What a task's queries add to their scores, by distance: as its last query sees the keys from the first one of its
+/// first block on, and so on back to its first query.
+#[derive(Clone, Copy)]
+pub(super) struct Biases<'a, T> {
+    /// One for each distance; empty where nothing is added.
+    pub all: &'a [T],
+    /// The key and the query of the first.
+    pub from: (usize, usize),
+}
+
+impl<'a, T> Biases<'a, T> {
+    /// What a query adds for the keys from `key` on.
+    #[inline(always)]
+    fn of(&self, query: usize, key: usize) -> &'a [T] {
+        let Self { all, from: (first, last) } = *self;
+        if all.is_empty() { all } else { &all[key - first + (last - query)..] }
     }
 }
 
@@ -28,6 +56,10 @@ pub(super) struct Weigh<'a, T> {
     pub totals: &'a mut [T],
     /// Sums of weighted values, (queries, head_dim).
     pub gathered: &'a mut [T],
+    /// Which weights are left out, if any are.
+    pub drops: Option<HeadDrops<T>>,
+    /// What is added to scores.
+    pub biases: Biases<'a, T>,
 }
 
 impl<T: Real> Kernel<T> for Weigh<'_, T> {
@@ -39,8 +71,10 @@ impl<T: Real> Kernel<T> for Weigh<'_, T> {
         // The places up to a whole vector are there; what they hold is hidden.
         let whole = count.next_multiple_of(LANES);
         let Attention { head_dim, soft_cap, .. } = *self.sight.op;
+        let mut drawn = self.drops.map(Drawn::new);
         for (i, query) in self.queries.enumerate() {
             let scores = &mut self.scores[i * BLOCK..][..whole];
+            add(self.biases.of(query, first), &mut scores[..count]);
             limit::<V>(soft_cap, &mut scores[..count]);
             self.sight.hide(query, first, &mut scores[..count]);
             scores[count..].fill(-T::INFINITY);
@@ -74,6 +108,9 @@ impl<T: Real> Kernel<T> for Weigh<'_, T> {
                 update(&mut self.gathered[i * head_dim..][..head_dim], |x: V| x * fade);
             }
             self.largest[i] = largest;
+            if let Some(drawn) = &mut drawn {
+                drawn.leave_out(query, first, scores);
+            }
         }
     }
 }
@@ -340,6 +377,12 @@ pub(super) struct Slopes<'a, T> {
     /// Logarithms of the sums of weights, and the means of [`Means`].
     pub logs: &'a [T],
     pub means: &'a [T],
+    /// Which weights are left out, if any are.
+    pub drops: Option<HeadDrops<T>>,
+    /// What is added to scores.
+    pub biases: Biases<'a, T>,
+    /// For each distance the sum of the gradients of scores, in the order of `biases`; empty where nobody wants it.
+    pub sums: &'a mut [T],
 }
 
 impl<T: Real> Kernel<T> for Slopes<'_, T> {
@@ -350,11 +393,16 @@ impl<T: Real> Kernel<T> for Slopes<'_, T> {
         let (first, count) = self.keys;
         let whole = count.next_multiple_of(LANES);
         let soft_cap = self.sight.op.soft_cap;
+        let mut drawn = self.drops.map(Drawn::new);
         for (i, query) in self.queries.enumerate() {
             let scores = &mut self.scores[i * BLOCK..][..whole];
+            add(self.biases.of(query, first), &mut scores[..count]);
             limit::<V>(soft_cap, &mut scores[..count]);
             self.sight.hide(query, first, &mut scores[..count]);
             let slopes = &mut self.slopes[i * BLOCK..][..whole];
+            if let Some(drawn) = &mut drawn {
+                drawn.leave_out(query, first, slopes);
+            }
             let (log, mean) = (V::splat(self.logs[i]), V::splat(self.means[i]));
             for (scores, slopes) in scores.chunks_exact_mut(LANES).zip(slopes.chunks_exact_mut(LANES)) {
                 let score = V::load(scores);
@@ -368,6 +416,13 @@ impl<T: Real> Kernel<T> for Slopes<'_, T> {
                 let seen = weight.gt(V::splat(T::ZERO));
                 weight.store(scores);
                 V::select(seen, slope, weight).store(slopes);
+            }
+            if !self.sums.is_empty() {
+                let (key, last) = self.biases.from;
+                add(&slopes[..count], &mut self.sums[first - key + (last - query)..]);
+            }
+            if let Some(drawn) = &mut drawn {
+                drawn.leave_out(query, first, scores);
             }
         }
     }

@@ -94,7 +94,7 @@ fn main(number: u32, thread: u32) {
                 for (var i = 1u; i < TEAM; i += 1u) {
                     sum += partials[j * TEAM + i];
                 }
-                score = capped(sum);
+                score = capped(biased(head, place, base + j, sum));
             }
             weights[j] = score;
             larger = max(larger, score);
@@ -107,7 +107,7 @@ fn main(number: u32, thread: u32) {
         for (var j = thread; j < count; j += THREADS) {
             let score = weights[j];
             let weight = select(exp(score - larger), 0.0, score == LEAST);
-            weights[j] = weight;
+            weights[j] = weight * kept(row, head, query, base + j);
             total += weight;
         }
         workgroupBarrier();
@@ -140,5 +140,8 @@ fn main(number: u32, thread: u32) {
         lanes = left;
     }
     let nothing = total == 0.0;
-    #{STORE}
+    if lane == 0u {
+        let found = gathered[unit];
+        #{STORE}
+    }
 }

@@ -13,16 +13,16 @@ fn main(i: u32) {
     let at = mine * constants.spans;
     var largest = LEAST;
     for (var span = 0u; span < constants.spans; span += 1u) {
-        largest = max(largest, scales[(at + span) * 2u]);
+        largest = max(largest, scales[at + span].x);
     }
     var total = 0.0;
     var y = vec4<f32>();
     for (var span = 0u; span < constants.spans; span += 1u) {
-        let sum = scales[(at + span) * 2u + 1u];
+        let sum = scales[at + span].y;
         if sum == 0.0 {
             continue;
         }
-        let share = exp(scales[(at + span) * 2u] - largest);
+        let share = exp(scales[at + span].x - largest);
         total = fma(sum, share, total);
         y = fma(vec4<f32>(share), parts[(at + span) * UNITS + unit], y);
     }

@@ -42,21 +42,22 @@ fn main(number: u32, thread: u32) {
             }
             var products = vec4<f32>();
             #{SCORE}
-            let score = capped(products.x + products.y + (products.z + products.w));
+            let score = capped(biased(head, place, base + j, products.x + products.y + (products.z + products.w)));
             if score > largest {
                 let fade = exp(largest - score);
                 total *= fade;
                 #{FADE}
                 largest = score;
             }
-            let weight = exp(score - largest);
-            total += weight;
+            let share = exp(score - largest);
+            total += share;
+            let weight = share * kept(row, head, query, base + j);
             #{GATHER}
         }
     }
     if present {
         // A query that has seen nothing gets zeros; its weights would be zero in the gradient, too.
-        let share = select(1.0 / total, 0.0, total == 0.0);
+        let whole = select(1.0 / total, 0.0, total == 0.0);
         logs[mine] = select(largest + log(total), -LEAST, total == 0.0);
         #{STORE}
     }

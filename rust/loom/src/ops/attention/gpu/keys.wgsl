@@ -48,9 +48,12 @@ fn main(number: u32, thread: u32) {
                 var products = vec4<f32>();
                 var slopes = vec4<f32>();
                 #{SCORE}
-                let score = capped(products.x + products.y + (products.z + products.w));
-                let weight = exp(score - sum_logs[j]);
-                let slope = weight * (slopes.x + slopes.y + (slopes.z + slopes.w) - mean_slopes[j]) * cap_slope(score);
+                let score = capped(biased(member, base + j, key, products.x + products.y + (products.z + products.w)));
+                let share = exp(score - sum_logs[j]);
+                let stays = kept(row, member, base + j, key);
+                let gradient = (slopes.x + slopes.y + (slopes.z + slopes.w)) * stays;
+                let weight = share * stays;
+                let slope = share * (gradient - mean_slopes[j]) * cap_slope(score);
                 #{GATHER}
             }
         }

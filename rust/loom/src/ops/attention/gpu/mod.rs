@@ -1,6 +1,8 @@
 //! Attention on a GPU: as products of tiles; for few queries with the keys shared out; or, for few keys and for wide
 //! heads, a thread a query (or a key, for the gradients of keys and values).
 
+mod biases;
+mod few_exchanging;
 mod few_queries;
 mod keep;
 mod rows;
@@ -9,7 +11,8 @@ mod tiled;
 mod tiles;
 mod units;
 
-use super::Attention;
+use super::spans::Spans;
+use super::{Attention, PositionBias};
 use crate::ops::Direction;
 use crate::shader::{GpuOperation, Operand, Recorder, Shader};
 use crate::{Error, Result};
@@ -51,13 +54,29 @@ impl Attention {
         Tiles::new(recorder.capabilities(), vectors, self.vectors().units(), held)
     }
 
-    /// Adds padding and fixed mask, where there are any; the step's operand of this number is the padding.
+    /// Adds padding, fixed mask and bias, where there are any, and what draws are keyed by; padding and table are the
+    /// step's operands from this number on.
     fn masks(&self, mut shader: Shader, recorder: &mut Recorder<'_>, padding: usize) -> Result<Shader> {
+        if self.dropout > 0.0 {
+            shader = shader.number("path", recorder.path());
+        }
         if self.padding {
             shader = shader.read("padding", "f32", recorder.read(padding)?);
         }
         if let Some(mask) = &self.fixed {
             shader = shader.read("allowed", "u32", recorder.table(mask.words())?);
+        }
+        match &self.bias {
+            None => {}
+            Some(PositionBias::Slopes(slopes)) => {
+                let bits: Vec<u32> = slopes.iter().map(|slope| (*slope as f32).to_bits()).collect();
+                shader = shader.read("head_slopes", "f32", recorder.table(&bits)?);
+            }
+            Some(PositionBias::Buckets(buckets)) => {
+                let table = recorder.read(padding + usize::from(self.padding))?;
+                shader = shader.read("relative", "f32", table);
+                shader = shader.read("buckets", "u32", recorder.table(buckets.rows().0)?);
+            }
         }
         Ok(shader)
     }
@@ -77,6 +96,18 @@ impl Attention {
             .number("tiles", groups)
             .number("groups", all)
             .groups(recorder, all)
+    }
+
+    /// Records the forward pass but for the last step, for products of what it gives: reads are the operation's. None,
+    /// and nothing recorded, where it is better made whole.
+    pub(in crate::ops) fn record_spans(&self, recorder: &mut Recorder<'_>) -> Result<Option<Spans>> {
+        let capabilities = recorder.capabilities();
+        match FewQueries::new(self, recorder)
+            .and_then(|few| few.in_spans(self, recorder.rows(), &capabilities))
+        {
+            Some(few) => few.record_spans(self, recorder).map(Some),
+            None => Ok(None),
+        }
     }
 
     fn forward(&self, recorder: &mut Recorder<'_>) -> Result<()> {
@@ -148,20 +179,26 @@ impl Attention {
             vector,
             recorder.write(2)?,
         );
-        self.run(recorder, Across { shader, groups }, self.key_value_heads)
+        self.run(recorder, Across { shader, groups }, self.key_value_heads)?;
+        if self.table_gradient { self.table_gradient(recorder, with_operands) } else { Ok(()) }
     }
 }
 
 #[cfg(all(test, feature = "gpu"))]
 mod tests {
-    use super::super::tests::{Case, any, gradient};
+    use super::super::tests::{Case, any, any_bias, gradient};
     use super::super::{CacheAppend, FixedMask};
     use super::*;
-    use crate::gpu::testing::{check, compare, gpu, run, run_with_workgroups_of};
+    use crate::gpu::testing::{check, compare, gpu, run, run_with, run_with_workgroups_of};
+    use crate::ops::Op;
     use crate::ops::testing::{Data, Setting, numbers};
+    use crate::shader::Capabilities;
     use crate::simd::Cpu;
+    use few_exchanging::Exchanging;
+    use few_queries::STORE;
     use proptest::prelude::*;
     use std::sync::Arc;
+    use text::testing::is_valid;
 
     fn both(op: &Attention, rows: usize) {
         let case = Case::<f32>::new(op, rows);
@@ -191,13 +228,64 @@ mod tests {
             let fixed = Arc::new(FixedMask::new(queries, keys, |i, j| i > 0 && j % 3 > 0));
             both(&Attention { fixed: Some(fixed), ..op.clone() }, 1);
             let cached = Attention { causal: true, cached: true, ..op.clone() };
-            for window in [None, Some(40)] {
-                let cached = Attention { window, ..cached.clone() };
+            for (window, bias) in [(None, 2), (Some(40), 2), (None, 0), (Some(600), 1)] {
+                let bias = any_bias(bias, keys, heads.0);
+                let cached = Attention { window, bias, ..cached.clone() };
                 for position in [0, keys / 2, keys - queries] {
                     let mut setting = Case::<f32>::new(&cached, 2).forward(&cached);
                     setting.values.position = position as u64;
                     check(cached.clone(), &setting);
                 }
+            }
+        }
+    }
+
+    /// Devices whose subgroups exchange nothing, and heads that their threads share out in every way.
+    #[test]
+    fn few_queries_with_and_without_exchange() {
+        let Some(gpu) = gpu() else { return };
+        for (keys, heads, head_dim) in
+            [(33, (2, 1), 4), (700, (6, 2), 64), (300, (1, 1), 12), (1100, (2, 2), 31), (90, (1, 1), 300)]
+        {
+            let op = Attention {
+                causal: true,
+                cached: true,
+                window: Some(keys - 7),
+                ..Attention::new((3, keys), heads, head_dim)
+            };
+            let mut setting = Case::<f32>::new(&op, 2).forward(&op);
+            setting.values.position = keys as u64 - 4;
+            let expected = setting.run(&op);
+            let op = Op::from(op);
+            for threads in [gpu.capabilities().subgroup_threads, 0] {
+                let found =
+                    run_with(&gpu, &op, &setting, None, |recorder| recorder.subgroup_threads = threads);
+                compare(&op, &expected, &found.unwrap());
+            }
+        }
+    }
+
+    /// Software adapters have small subgroups: naga sees the text for those of real devices.
+    #[test]
+    fn texts_for_every_subgroup_are_valid() {
+        for subgroup in [4, 16, 32, 64] {
+            for head_dim in [4, 20, 64, 128, 256] {
+                let Some(gpu) = gpu() else { return };
+                let op =
+                    Attention { causal: true, cached: true, ..Attention::new((1, 640), (2, 1), head_dim) };
+                let device = Capabilities { subgroup_threads: subgroup, ..gpu.capabilities() };
+                let exchanging = Exchanging::new(&op, &device, 512, 640).expect("a kernel");
+                let vectors = op.vectors();
+                let functions = vectors.functions(&["q", "k", "v"], &["y"]);
+                let mut shader = exchanging.shader(&op, functions).section("STORE", STORE);
+                for name in ["q", "k", "v"] {
+                    shader = shader.read(name, vectors.element(), Operand::unbound());
+                }
+                for number in ["queries", "keys", "spans", "groups"] {
+                    shader = shader.number(number, 1u32);
+                }
+                let shader = shader.write("y", vectors.element(), Operand::unbound());
+                is_valid(shader.write("logs", "f32", Operand::unbound()));
             }
         }
     }
@@ -224,6 +312,31 @@ mod tests {
                     let found = run_with_workgroups_of(&gpu, &op, setting, bytes).unwrap();
                     compare(&op, &expected, &found);
                 }
+            }
+        }
+    }
+
+    /// In rows, in tiles, and with keys shared out.
+    #[test]
+    fn what_is_left_out_is_the_same() {
+        let op = Attention { dropout: 0.4, causal: true, ..Attention::new((70, 70), (4, 2), 20) };
+        both(&op, 2);
+        both(&Attention { dropout: 1.0 - 1e-12, ..op }, 1);
+        both(&Attention { dropout: 0.5, ..Attention::new((3, 700), (2, 2), 8) }, 2);
+        both(&Attention { dropout: 0.2, ..Attention::new((9, 5), (300, 300), 3) }, 1);
+    }
+
+    #[test]
+    fn biases_by_distance() {
+        for number in 0..2 {
+            for (time, heads, head_dim) in
+                [(70, (4, 2), 20), (3, (1, 1), 128), (200, (2, 2), 4), (9, (300, 300), 3)]
+            {
+                let bias = any_bias(number, time, heads.0);
+                let op = Attention { bias, ..Attention::new((time, time), heads, head_dim) };
+                both(&op, 2);
+                both(&Attention { causal: true, dropout: 0.5, soft_cap: Some(2.0), ..op.clone() }, 1);
+                both(&Attention { causal: true, window: Some(5), padding: true, ..op }, 2);
             }
         }
     }

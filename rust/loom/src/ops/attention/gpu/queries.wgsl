@@ -42,9 +42,10 @@ fn main(number: u32, thread: u32) {
             var products = vec4<f32>();
             var slopes = vec4<f32>();
             #{SCORE}
-            let score = capped(products.x + products.y + (products.z + products.w));
+            let score = capped(biased(head, query, base + j, products.x + products.y + (products.z + products.w)));
             let weight = exp(score - sum_log);
-            let slope = weight * (slopes.x + slopes.y + (slopes.z + slopes.w) - mean) * cap_slope(score);
+            let gradient = (slopes.x + slopes.y + (slopes.z + slopes.w)) * kept(row, head, query, base + j);
+            let slope = weight * (gradient - mean) * cap_slope(score);
             #{GATHER}
         }
     }

@@ -30,7 +30,7 @@ impl Attention {
             .section("SCORE", each(n, |u| format!("products = fma(q{u}, keys[j * UNITS + {u}u], products);")))
             .section("FADE", each(n, |u| format!("y{u} *= fade;")))
             .section("GATHER", each(n, gather))
-            .section("STORE", each(n, |u| format!("store_y(mine, {u}u, y{u} * share);")));
+            .section("STORE", each(n, |u| format!("store_y(mine, {u}u, y{u} * whole);")));
         self.rows(shader, self.queries)
     }
 

@@ -1,6 +1,9 @@
 //! The parts of the kernels' text that depend on the head's extent and on who sees whom.
 
 use super::Attention;
+use crate::ops::Dropout;
+use crate::ops::attention::PositionBias;
+use crate::ops::draws::GENERATOR;
 use crate::shader::Shader;
 
 /// A kernel, and how many workgroups go through the vectors of its own side of each head.
@@ -133,5 +136,63 @@ pub(super) fn sight(op: &Attention) -> String {
              if (allowed[place * MASK_WORDS + key / 32u] >> (key % 32u) & 1u) == 0u {{ return false; }}\n"
         );
     }
-    text + "    return true;\n}\n"
+    text + "    return true;\n}\n" + &biased(op) + &kept(op)
+}
+
+/// A function that adds to a score what the distance of its places adds.
+fn biased(op: &Attention) -> String {
+    let score = match &op.bias {
+        None => "score".to_string(),
+        Some(PositionBias::Slopes(_)) => "score - head_slopes[head] * abs(f32(key) - f32(place))".to_string(),
+        Some(PositionBias::Buckets(buckets)) => {
+            let zero = buckets.rows().1;
+            format!("score + relative[buckets[key + {zero}u - place] * HEADS + head]")
+        }
+    };
+    format!("fn biased(head: u32, place: u32, key: u32, score: f32) -> f32 {{ return {score}; }}\n")
+}
+
+/// Functions that say what weights by which values are gathered are multiplied by.
+fn kept(op: &Attention) -> String {
+    if op.dropout == 0.0 {
+        return "fn kept(row: u32, head: u32, query: u32, key: u32) -> f32 { return 1.0; }\n\
+                fn kept_of_four(row: u32, head: u32, query: u32, key: u32) -> vec4<f32> { return vec4<f32>(1.0); }\n"
+            .into();
+    }
+    let (threshold, factor) = (Dropout::threshold_of(op.dropout), (1.0 / (1.0 - op.dropout)) as f32);
+    format!(
+        "{GENERATOR}\n\
+         // Of four queries from a multiple of four on, whose words are one block.\n\
+         fn kept_of_four(row: u32, head: u32, query: u32, key: u32) -> vec4<f32> {{\n    \
+         let now = steps[constants.step];\n    \
+         let fours = (constants.queries + 3u) / 4u;\n    \
+         let block = ((now.row_offset + row) * fours + query / 4u) * constants.keys + key;\n    \
+         var path = constants.path;\n    \
+         for (var byte = 0u; byte < 4u; byte += 1u) {{\n        \
+         path = (path ^ ((head >> (8u * byte)) & 0xffu)) * 0x01000193u;\n    }}\n    \
+         let seed = vec2<u32>(now.seed_low, now.seed_high);\n    \
+         let words = philox(vec4<u32>(block, now.step_low, path, now.step_high << 8u | 2u), seed);\n    \
+         return select(vec4<f32>(), vec4<f32>({factor:?}f), words >= vec4<u32>({threshold}u));\n}}\n\
+         fn kept(row: u32, head: u32, query: u32, key: u32) -> f32 {{\n    \
+         let words = kept_of_four(row, head, query, key);\n    \
+         return words[query % 4u];\n}}\n"
+    )
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::Shader;
+
+    /// Asserts that naga takes a kernel's text, and makes of it what drivers are given.
+    pub fn is_valid(shader: Shader) {
+        let (kernel, _, _) = shader.finish().expect("a kernel");
+        let module = naga::front::wgsl::parse_str(kernel.source())
+            .unwrap_or_else(|error| panic!("{}\n{}", error.emit_to_string(kernel.source()), kernel.source()));
+        let flags = naga::valid::ValidationFlags::all();
+        let info = naga::valid::Validator::new(flags, naga::valid::Capabilities::all())
+            .validate(&module)
+            .unwrap_or_else(|error| panic!("{}\n{}", error.emit_to_string(kernel.source()), kernel.source()));
+        let options = naga::back::spv::Options { lang_version: (1, 4), ..Default::default() };
+        naga::back::spv::write_vec(&module, &info, &options, None).expect("SPIR-V");
+    }
 }

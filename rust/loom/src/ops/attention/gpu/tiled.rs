@@ -18,7 +18,7 @@ impl Attention {
         let seen = |j: usize| {
             four(|i| {
                 let key = format!("base + column + {j}u * COLUMNS");
-                format!("seen(row, tile + quad * 4u + {i}u, {key}, score_{i}_{j})")
+                format!("seen(row, head, tile + quad * 4u + {i}u, {key}, score_{i}_{j})")
             })
         };
         let functions = self.vectors().functions(&["q", "k", "v"], &["y"]);
@@ -40,8 +40,8 @@ impl Attention {
         let slope = |j: usize| {
             four(|i| {
                 format!(
-                    "slope(row, tile + quad * 4u + {i}u, base + column + {j}u * COLUMNS, score_{i}_{j}, \
-                     gradient_{i}_{j}, sum_logs[{i}], mean_slopes[{i}])"
+                    "slope(row, head, tile + quad * 4u + {i}u, base + column + {j}u * COLUMNS, score_{i}_{j}, \
+                     gradient_{i}_{j} * kept{j}[{i}], sum_logs[{i}], mean_slopes[{i}])"
                 )
             })
         };
@@ -65,7 +65,7 @@ impl Attention {
         let weighed = |j: usize| {
             let pair = |i: usize| {
                 format!(
-                    "let pair_{i}_{j} = weighed(row, base + other{j}, tile + quad * 4u + {i}u, last, \
+                    "let pair_{i}_{j} = weighed(row, member, base + other{j}, tile + quad * 4u + {i}u, last, \
                      score_{i}_{j}, gradient_{i}_{j}, sum_logs[other{j}], mean_slopes[other{j}]);\n"
                 )
             };

@@ -16,9 +16,9 @@ var<workgroup> told: array<vec4<f32>, QUADS * COLUMNS>;
 var<workgroup> fades: array<vec4<f32>, QUADS>;
 
 // A score as it is compared and weighed: the least of all where the query does not see the key.
-fn seen(row: u32, query: u32, key: u32, score: f32) -> f32 {
+fn seen(row: u32, head: u32, query: u32, key: u32, score: f32) -> f32 {
     if query < constants.queries && sees(row, position() + query, key) {
-        return capped(score);
+        return capped(biased(head, position() + query, key, score));
     }
     return LEAST;
 }
@@ -69,8 +69,9 @@ fn main(number: u32, thread: u32) {
         let p0 = select(exp(s0 - larger), vec4<f32>(), s0 == vec4<f32>(LEAST));
         let p1 = select(exp(s1 - larger), vec4<f32>(), s1 == vec4<f32>(LEAST));
         total = fma(total, fade, p0 + p1);
-        weights[column * QUADS_STRIDE + quad] = p0;
-        weights[(column + COLUMNS) * QUADS_STRIDE + quad] = p1;
+        let asking = tile + quad * 4u;
+        weights[column * QUADS_STRIDE + quad] = p0 * kept_of_four(row, head, asking, base + column);
+        weights[(column + COLUMNS) * QUADS_STRIDE + quad] = p1 * kept_of_four(row, head, asking, base + column + COLUMNS);
         if column == 0u {
             fades[quad] = fade;
         }

@@ -17,11 +17,14 @@ var<workgroup> slopes: array<vec4<f32>, OTHER * QUADS_STRIDE>;
 const GROUP: u32 = HEADS / KEY_VALUE_HEADS;
 
 // A weight, and the gradient of its score.
-fn weighed(row: u32, query: u32, key: u32, last: u32, score: f32, gradient: f32, sum_log: f32, mean: f32) -> vec2<f32> {
+fn weighed(
+    row: u32, head: u32, query: u32, key: u32, last: u32, score: f32, gradient: f32, sum_log: f32, mean: f32,
+) -> vec2<f32> {
     if query < last && key < constants.keys && sees(row, query, key) {
-        let limited = capped(score);
+        let limited = capped(biased(head, query, key, score));
         let weight = exp(limited - sum_log);
-        return vec2<f32>(weight, weight * (gradient - mean) * cap_slope(limited));
+        let stays = kept(row, head, query, key);
+        return vec2<f32>(weight * stays, weight * (gradient * stays - mean) * cap_slope(limited));
     }
     return vec2<f32>();
 }

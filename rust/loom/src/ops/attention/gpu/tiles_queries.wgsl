@@ -12,9 +12,11 @@ var<workgroup> values: array<vec4<f32>, OTHER * STRIDE>;
 var<workgroup> slopes: array<vec4<f32>, OTHER * QUADS_STRIDE>;
 
 // The gradient of a score.
-fn slope(row: u32, query: u32, key: u32, score: f32, gradient: f32, sum_log: f32, mean: f32) -> f32 {
+fn slope(
+    row: u32, head: u32, query: u32, key: u32, score: f32, gradient: f32, sum_log: f32, mean: f32,
+) -> f32 {
     if query < constants.queries && sees(row, query, key) {
-        let limited = capped(score);
+        let limited = capped(biased(head, query, key, score));
         return exp(limited - sum_log) * (gradient - mean) * cap_slope(limited);
     }
     return 0.0;
@@ -59,6 +61,8 @@ fn main(number: u32, thread: u32) {
         }
         workgroupBarrier();
         #{SCORES}
+        let kept0 = kept_of_four(row, head, tile + quad * 4u, base + column);
+        let kept1 = kept_of_four(row, head, tile + quad * 4u, base + column + COLUMNS);
         slopes[column * QUADS_STRIDE + quad] = #{SLOPE0};
         slopes[(column + COLUMNS) * QUADS_STRIDE + quad] = #{SLOPE1};
         workgroupBarrier();

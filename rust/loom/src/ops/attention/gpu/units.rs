@@ -37,6 +37,8 @@ impl Attention {
         let whole = |vectors: usize| vectors.is_multiple_of(FRAGMENT) && vectors >= FRAGMENT;
         self.mixed
             && !self.cached
+            && self.dropout == 0.0
+            && self.bias.is_none()
             && capabilities.has_matrix_units()
             && capabilities.workgroup_threads >= THREADS
             && self.head_dim.is_multiple_of(FRAGMENT)
@@ -266,6 +268,7 @@ fn half_functions(names: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::text::testing::is_valid;
     use super::*;
     use crate::ops::attention::FixedMask;
     use crate::shader::Operand;
@@ -283,15 +286,7 @@ mod tests {
         for name in written {
             shader = shader.write(name, element(name), Operand::unbound());
         }
-        let (kernel, _, _) = shader.finish().expect("a kernel");
-        let module = naga::front::wgsl::parse_str(kernel.source())
-            .unwrap_or_else(|error| panic!("{}\n{}", error.emit_to_string(kernel.source()), kernel.source()));
-        let flags = naga::valid::ValidationFlags::all();
-        let info = naga::valid::Validator::new(flags, naga::valid::Capabilities::all())
-            .validate(&module)
-            .unwrap_or_else(|error| panic!("{}\n{}", error.emit_to_string(kernel.source()), kernel.source()));
-        let options = naga::back::spv::Options { lang_version: (1, 4), ..Default::default() };
-        naga::back::spv::write_vec(&module, &info, &options, None).expect("SPIR-V");
+        is_valid(shader);
     }
 
     /// Software adapters have no matrix units, so only naga sees the text there.
