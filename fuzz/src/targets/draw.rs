@@ -131,6 +131,8 @@ impl<'a> Draws<'a> {
                 }
                 Value::Object(object)
             }
+            Form::PositionBias if self.once_in(2) => json!("alibi"),
+            Form::PositionBias => json!({"relative": {"buckets": whole(self), "max_distance": whole(self)}}),
             Form::RotaryRule | Form::Other => return None,
         })
     }
