@@ -146,6 +146,7 @@ def test_the_page_says_what_takes_on_a_layers_type() -> None:
         "PReLU": nn.PReLU(),
         "KMeans": nn.KMeans(2),
         "Dense, convolutions": nn.Dense(4),
+        "WeightNorm, SpectralNorm": nn.WeightNorm(nn.Dense(4)),
     }
     assert set(rows) == {*sequence, "Embedding, TiedHead"}
     for name, layer in sequence.items():

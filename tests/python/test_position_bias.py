@@ -68,7 +68,7 @@ def attention(layer: nn.MultiHeadAttention, values: dict[str, Array], x: Array) 
 
     q, k, v = split("query", heads), split("key", groups), split("value", groups)
     scores = q @ k.swapaxes(2, 3) * (head_dim**-0.5 if layer.scale is None else layer.scale)
-    scores = scores + added(layer, time, values.get("position_bias"))
+    scores = scores + added(layer, time, values.get("relative_bias"))
     if layer.soft_cap is not None:
         scores = layer.soft_cap * np.tanh(scores / layer.soft_cap)
     distance = np.arange(time) - np.arange(time)[:, None]
@@ -124,14 +124,14 @@ def test_gradients_of_the_table_are_those_of_numpy(causal: bool) -> None:
     x, dy = random.standard_normal((2, 11, 8)), random.standard_normal((2, 11, 8))
     net.forward(x)
     net.backward(dy)
-    found = net.layers[0].gradients["position_bias"]
+    found = net.layers[0].gradients["relative_bias"]
     assert found.shape == (6, 4)
     for place in np.ndindex(6, 4):
         ends = []
         for step in (1e-5, -1e-5):
-            table = values["position_bias"].copy()
+            table = values["relative_bias"].copy()
             table[place] += step
-            ends.append((attention(layer, {**values, "position_bias": table}, x)[0] * dy).sum())
+            ends.append((attention(layer, {**values, "relative_bias": table}, x)[0] * dy).sum())
         assert found[place] == pytest.approx((ends[0] - ends[1]) / 2e-5, abs=1e-7)
 
 
@@ -233,8 +233,8 @@ def test_gradients_in_parts_leave_out_what_the_whole_does() -> None:
         settings: dict[str, Any] = {"optimizer": "sgd", "learning_rate": 0.1, "shuffle": False, "verbose": 0}
         settings |= {"epochs": 2, "batch_size": 8 // parts, "accumulate": parts}
         net.fit(text[:, :-1], text[:, 1:], loss="cross_entropy", **settings)
-        found.append(np.asarray(net.layers[1].layers[1]["position_bias"]))
-    assert np.abs(found[0] - np.asarray(model(0.5).layers[1].layers[1]["position_bias"])).max() > 1e-4
+        found.append(np.asarray(net.layers[1].layers[1]["relative_bias"]))
+    assert np.abs(found[0] - np.asarray(model(0.5).layers[1].layers[1]["relative_bias"])).max() > 1e-4
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found[2], found[0], rtol=1e-4, atol=1e-6)
 

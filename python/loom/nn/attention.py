@@ -28,7 +28,7 @@ class MultiHeadAttention(Layer):
     (width, heads * head_dim), each with a bias where there is one
     (`query_bias` and so on), and with `qk_norm` the gains `query_gain` and
     `key_gain`, (head_dim,) or as wide as queries and keys, and with a `RelativeBias`
-    its table `position_bias` (buckets, heads). PyTorch's
+    its table `relative_bias` (buckets, heads). PyTorch's
     `nn.MultiheadAttention` keeps three of them in one: its `in_proj_weight` is
     `query_weight`, `key_weight` and `value_weight` one below the other, its `in_proj_bias` likewise, and its
     `out_proj` is the output. Memory grows with the time, not with its square.

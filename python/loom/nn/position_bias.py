@@ -44,7 +44,7 @@ class ALiBi(PositionBias):
 class RelativeBias(PositionBias):
     """Relative position bias as in T5 (Raffel et al. 2020): a trained number for each bucket of distances.
 
-    The layer's parameter `position_bias` is (buckets, heads), T5's `relative_attention_bias.weight`. Of a
+    The layer's parameter `relative_bias` is (buckets, heads), T5's `relative_attention_bias.weight`. Of a
     `causal` layer all buckets are of steps before; otherwise the second half is of steps after. Half of
     either are of one distance each, from 0 on, the rest of ranges that grow in proportion up to
     `max_distance`; what is farther is in the last. T5 does not divide scores by the root of head_dim:

@@ -67,7 +67,7 @@ def attention(layer: nn.MultiHeadAttention, scope: Scope, x: Tensor) -> Tensor:
     scores = queries @ keys.transpose(-1, -2) * (head_dim**-0.5 if layer.scale is None else layer.scale)
     if isinstance(layer.position_bias, nn.RelativeBias):
         rows = torch.from_numpy(bias_rows(layer.position_bias, layer.causal, *scores.shape[-2:]))
-        scores = scores + scope("position_bias")[rows.to(scores.device)].permute(2, 0, 1)
+        scores = scores + scope("relative_bias")[rows.to(scores.device)].permute(2, 0, 1)
     elif layer.position_bias is not None:
         added = torch.from_numpy(slope_biases(layer.heads, *scores.shape[-2:]))
         scores = scores + added.to(device=scores.device, dtype=scores.dtype)

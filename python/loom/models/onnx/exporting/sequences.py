@@ -157,7 +157,7 @@ def attention(scope: Scope, x: str) -> str:
     scores = graph.add("Mul", scores, graph.constant(head_dim**-0.5 if layer.scale is None else layer.scale))
     if isinstance(layer.position_bias, nn.RelativeBias):
         rows = graph.whole(bias_rows(layer.position_bias, layer.causal, time, time).tolist())
-        added = graph.add("Gather", scope.weight("position_bias"), rows, axis=0)
+        added = graph.add("Gather", scope.weight("relative_bias"), rows, axis=0)
         scores = graph.add("Add", scores, graph.add("Transpose", added, perm=[2, 0, 1]))
     elif layer.position_bias is not None:
         scores = graph.add("Add", scores, graph.constant(slope_biases(layer.heads, time, time)))

@@ -47,7 +47,7 @@ const LOGARITHMS: usize = 4;
 const NORMS: [[usize; 2]; 2] = [[5, 6], [7, 8]];
 
 /// The name of the table of what is added to scores by distance.
-const TABLE: &str = "position_bias";
+const TABLE: &str = "relative_bias";
 
 /// The norm of queries or keys.
 struct Norm {

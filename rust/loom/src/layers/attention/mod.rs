@@ -22,7 +22,7 @@ settings! {
     /// `value_weight` (key_value_heads x head_dim, width of what is looked at), `output_weight`
     /// (width, heads x head_dim), for each a `_bias` where there is one, and with `qk_norm` the gains
     /// `query_gain` and `key_gain`, (head_dim,) or as wide as queries and keys, and with a relative `position_bias`
-    /// its table of that name, (buckets, heads). PyTorch's `nn.MultiheadAttention` keeps the first three
+    /// its table `relative_bias`, (buckets, heads). PyTorch's `nn.MultiheadAttention` keeps the first three
     /// in one: its `in_proj_weight` is query, key and value weight one below the other, its
     /// `in_proj_bias` likewise, and its `out_proj` is the output.
     #[derive(Clone, Debug, PartialEq)]

@@ -409,12 +409,16 @@ fn divisors_count_what_the_mean_is_over() {
     let image = |function| loss(function, 2, 3, 5);
     assert_eq!(divisor::<f32>(&image(LossFunction::MeanSquaredError), 4, &[], &[]), 120.0);
     assert_eq!(divisor::<f32>(&image(cross_entropy), 4, &[], &[]), 40.0);
-    assert_eq!(divisor(&image(cross_entropy), 2, &[], &[0.5, 2.0]), 25.0);
+    let weighted = Loss { weighted: true, ..image(cross_entropy) };
+    assert_eq!(divisor(&weighted, 2, &[], &[0.5, 2.0]), 25.0);
+    // Weights of the rows that are not this output's.
+    assert_eq!(divisor(&image(cross_entropy), 2, &[], &[0.5, 2.0]), 20.0);
     let mut op = loss(cross_entropy, 1, 3, 2);
     op.class_weight = Some(vec![1.0, 10.0, 100.0]);
     assert_eq!(divisor::<f32>(&op, 2, &[], &[]), 4.0);
     op.class_targets = true;
     assert_eq!(divisor::<f32>(&op, 2, &[0, 1, 2, 2], &[]), 211.0);
+    op.weighted = true;
     assert_eq!(divisor(&op, 2, &[0, 1, 2, 2], &[2.0, 0.5]), 122.0);
 }
 
