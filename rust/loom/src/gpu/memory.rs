@@ -16,6 +16,10 @@ use crate::{Error, Result};
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
+/// The most rows of products that an adapter in software makes together: starting a kernel costs it nothing, and its
+/// compiler takes half a minute and gigabytes over eight rows of three products.
+const SOFTWARE_ROWS: usize = 2;
+
 /// What outlives a run, as dispatches find it.
 #[derive(Clone, Copy)]
 pub(super) struct Stored<'a> {
@@ -213,7 +217,11 @@ impl Memory {
         let numbers = key.part.clone().filter(|number| runs(&program.steps[*number])).collect();
         // A step of training has so few rows that its products are worth joining, or other things to do.
         let infers = program.steps.iter().all(|step| step.phase == Phase::Forward);
-        let most_rows = if infers { MOST_GROUPED_ROWS } else { MOST_STREAMED_ROWS };
+        let most_rows = match (self.gpu.capabilities().software, infers) {
+            (true, _) => SOFTWARE_ROWS,
+            (false, true) => MOST_GROUPED_ROWS,
+            (false, false) => MOST_STREAMED_ROWS,
+        };
         let units = units(program, numbers, rows, most_rows);
         let alone = |place: usize| -> Option<&Step> {
             let unit = units.get(place).filter(|unit| unit.together.is_none())?;
