@@ -212,7 +212,7 @@ def test_a_batch_whose_network_changes_or_fails() -> None:
     talks = model()
     batch = talks.batch(2)
     writes, waits = (
-        talks.generate(PROMPT, max_tokens=30),
+        talks.generate(PROMPT, max_tokens=30, seed=1),
         talks.generate([7] * 100, max_tokens=5, temperature=0),
     )
     batch.add(writes)
