@@ -1,4 +1,4 @@
-"""Small networks and data that several tests use."""
+"""Small networks, data and what ends a run, that several tests use."""
 
 from __future__ import annotations
 
@@ -173,3 +173,15 @@ def decoders() -> dict[str, Callable[[], loom.Network]]:
         "qwen2moe": lambda: built(before(2, shared, bias=True, output_bias=False, head_dim=8)),
         "qwen3moe": lambda: built(before(2, experts, qk_norm=True, qk_norm_epsilon=1e-6)),
     }
+
+
+class Killed(loom.Callback):
+    """Ends a run in the middle of an epoch."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def on_batch_end(self, batch: int, logs: Any) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise RuntimeError("killed")

@@ -357,3 +357,13 @@ def test_llama_cpp_makes_the_same_of_what_is_saved(tmp_path: Path) -> None:
     scores = net.predict([golden["words"]])[0]
     np.testing.assert_allclose(scores, golden["scores"], atol=1e-4)
     assert scores[3:-1].argmax(axis=1).tolist() == golden["words"][4:].tolist()
+
+
+def test_what_is_left_out_in_training_is_nothing_to_who_runs_it(tmp_path: Path) -> None:
+    net = llama(dropout=0.3)
+    loom.save_gguf(net, tmp_path / "net")
+    np.testing.assert_allclose(
+        loom.load(tmp_path / "net").session(12, rows=3)(WORDS), net.predict(WORDS), atol=1e-5
+    )
+    with pytest.raises(loom.ConfigError, match="no place for position_bias"):
+        loom.save_gguf(llama(position_bias=nn.ALiBi()), tmp_path / "other")

@@ -11,6 +11,7 @@ import pytest
 import loom
 from loom import nn
 from loom.errors import DataError, ShapeError
+from networks import Killed
 
 ROWS = 60
 
@@ -29,18 +30,6 @@ def texts(precision: str = "float64") -> tuple[loom.Network, list[Any], dict[str
     x = [rng.integers(0, 20, rng.integers(1, 12)) for _ in range(ROWS)]
     y = {"kind": np.array([len(each) % 2 for each in x]), "score": np.array([each.mean() / 20 for each in x])}
     return heads((None,), nn.Embedding(20, 4), nn.GRU(5), precision=precision), x, y
-
-
-class Killed(loom.Callback):
-    """Ends a run in the middle of an epoch."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def on_batch_end(self, batch: int, logs: Any) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise RuntimeError("killed")
 
 
 LOSS: Any = {"kind": "cross_entropy", "score": loom.losses.Expr("abs(y - t) ** 1.5")}

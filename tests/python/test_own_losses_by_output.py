@@ -12,21 +12,10 @@ from numpy.typing import NDArray
 import loom
 from loom import nn
 from loom.errors import ConfigError, DataError, DTypeError, InvalidValueError, ShapeError
+from networks import Killed
 
 Array = NDArray[Any]
 ROWS = 20
-
-
-class Killed(loom.Callback):
-    """Ends a run in the middle of an epoch."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def on_batch_end(self, batch: int, logs: Any) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise RuntimeError("killed")
 
 
 def three_heads(precision: str = "float64", seed: int = 1) -> loom.Network:

@@ -226,7 +226,8 @@ class _Model:
 
     def _check_plain(self, place: int, layer: Any, *known: str) -> None:  # noqa: ANN401 - a dataclass
         """Refuses settings that GGUF has no place for, wherever they come from."""
-        known = (*known, "weight_initializer", "bias_initializer")
+        # What says how a layer begins, and what is left out while it learns, is nothing to who runs it.
+        known = (*known, "weight_initializer", "bias_initializer", "dropout")
         required = {
             setting.name: getattr(layer, setting.name) for setting in fields(layer) if setting.name in known
         }

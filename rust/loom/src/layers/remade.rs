@@ -1,7 +1,8 @@
 //! What layers share that make the weight of a layer inside anew before it reads it.
 
 use super::chain::Chain;
-use super::{BoundParameter, Context, Forward, ParameterSpec, Want};
+use super::{BoundParameter, Context, Conv, Dense, Forward, Layer, ParameterSpec, Sample, Want};
+use crate::ops::pointwise::Activation;
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result};
@@ -11,6 +12,19 @@ pub(super) const WEIGHT: &str = "0.weight";
 
 /// Layers that have one weight, whose outputs are rows of it as the outside sees it.
 const KINDS: [&str; 4] = ["dense", "conv1d", "conv2d", "conv3d"];
+
+/// Examples of a layer around others.
+pub(super) fn samples<L: Layer + 'static>(around: impl Fn(Chain) -> L) -> Vec<Sample> {
+    let grouped = Conv::<2>::new(4, [2, 3]).groups(2).activation(Activation::Tanh);
+    vec![
+        Sample::new(around(Dense::new(1).into()), [1]),
+        Sample::new(around(Dense::new(5).activation(Activation::Tanh).into()), [2, 7]),
+        Sample::new(around(Dense::new(3).without_bias().into()), [4]),
+        Sample::new(around(Conv::<1>::new(3, [2]).into()), [2, 6]),
+        Sample::new(around(grouped.into()), [2, 4, 5]),
+        Sample::new(around(Conv::<3>::new(2, [1, 2, 2]).into()), [1, 2, 3, 3]),
+    ]
+}
 
 /// Refuses all but one layer with one weight.
 pub(super) fn validate(layers: &Chain) -> Result<()> {

@@ -4,9 +4,8 @@ use super::chain::{Chain, goes_as_its_layers};
 use super::kind_registry::Configured;
 use super::remade::{self, WEIGHT, extents};
 use super::settings::{kind_and_config, settings};
-use super::{Context, Conv, Dense, Forward, Layer, ParameterSpec, Sample, Want};
+use super::{Context, Forward, Layer, ParameterSpec, Sample, Want};
 use crate::Result;
-use crate::ops::pointwise::Activation;
 use crate::ops::{self, Direction, Sum};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
@@ -40,15 +39,7 @@ impl Configured for WeightNorm {
     }
 
     fn samples() -> Vec<Sample> {
-        let grouped = Conv::<2>::new(4, [2, 3]).groups(2).activation(Activation::Tanh);
-        vec![
-            Sample::new(Self::new(Dense::new(1)), [1]),
-            Sample::new(Self::new(Dense::new(5).activation(Activation::Tanh)), [2, 7]),
-            Sample::new(Self::new(Dense::new(3).without_bias()), [4]),
-            Sample::new(Self::new(Conv::<1>::new(3, [2])), [2, 6]),
-            Sample::new(Self::new(grouped), [2, 4, 5]),
-            Sample::new(Self::new(Conv::<3>::new(2, [1, 2, 2])), [1, 2, 3, 3]),
-        ]
+        remade::samples(Self::new)
     }
 }
 
