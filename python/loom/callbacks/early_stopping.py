@@ -30,7 +30,9 @@ class EarlyStopping(Callback, Plain):
         mode: "min", "max", or "auto": max for accuracies, r2 and
             scikit-learn's scores, otherwise min.
         restore_best_weights: Whether the network gets the weights of the best
-            epoch back when training ends. Whoever resumes such a run then goes on from those.
+            epoch back when training ends: those that the log was measured with, which beside a callback
+            that averages weights is the average, for logs of validation. Whoever resumes such a run then
+            goes on from those, or, beside such a callback, from where training was.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -103,9 +105,9 @@ class EarlyStopping(Callback, Plain):
             self.best_epoch = epoch
             self._waited = 0
             if self.restore_best_weights:
-                self._best_weights = {
-                    name: np.array(values) for name, values in self.network.state_dict().items()
-                }
+                with self._as_measured(self.monitor):
+                    state = self.network.state_dict()
+                self._best_weights = {name: np.array(values) for name, values in state.items()}
         else:
             self._stop_if_exhausted()
 
