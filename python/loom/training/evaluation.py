@@ -23,7 +23,7 @@ from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Examples, Form
 from loom.training.labelling import as_known
 from loom.training.named_targets import settled_by_targets
-from loom.training.ported import loss_metrics, packed, settled_outputs
+from loom.training.ported import LossOfOutput, loss_metrics, packed, row_weights, settled_outputs
 from loom.training.record import record_of
 from loom.training.settings import engine_config
 from loom.training.sized import dealt
@@ -187,6 +187,7 @@ class Evaluation:
         evaluator = _native.Evaluator(network, self._config)
         keep = keep or not all(map(metrics.in_engine, self._metrics))
         seen: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        weights: list[NDArray[np.float64]] = []
         for examples in self._batches():
             sizing = self._form.sizing
             if sizing is not None:
@@ -196,8 +197,10 @@ class Evaluation:
                 # The next batch may be written where this one was.
                 both = network.predict(examples[0], self._batch_size), examples[1].copy()
                 seen.append(both if sizing is None else sizing.real_steps(*both, examples[2]))
+            if self.loss_names:
+                weights.append(row_weights(examples[2], len(examples[0]), len(self.loss_names)))
         loss, known = evaluator.finish()
-        return {"loss": loss, **in_order(self._metrics, known, seen)}, seen
+        return {"loss": loss, **in_order(self._metrics, known, seen, weights)}, seen
 
     def _batches(self) -> Iterator[Examples]:
         if isinstance(self._source, BatchSource):
@@ -215,8 +218,12 @@ def in_order(
     chosen: Iterable[metrics.Metric | Callable[..., float]],
     known: Iterable[tuple[str, float]],
     seen: Sequence[tuple[NDArray[Any], NDArray[Any]]],
+    weights: Sequence[NDArray[np.float64]] = (),
 ) -> dict[str, float]:
-    """Puts the engine's metrics, `known`, and the user's own, which take what was `seen`, in order."""
+    """Puts the engine's metrics, `known`, and the user's own, which take what was `seen`, in order.
+
+    The losses of named outputs take the `weights` of rows, too.
+    """
     measured = iter([value for _, value in known])
     whole: tuple[NDArray[Any], ...] | None = None
     found: dict[str, float] = {}
@@ -226,7 +233,10 @@ def in_order(
             found[name] = next(measured)
         elif seen:
             whole = whole or tuple(map(np.concatenate, zip(*seen, strict=True)))
-            found[name] = _measured(metric, name, *whole)
+            if isinstance(metric, LossOfOutput):
+                found[name] = metric(*whole, np.concatenate(weights))
+            else:
+                found[name] = _measured(metric, name, *whole)
         else:
             found[name] = float("nan")
     return found
