@@ -233,8 +233,9 @@ def in_order(
             found[name] = next(measured)
         elif seen:
             whole = whole or tuple(map(np.concatenate, zip(*seen, strict=True)))
-            if isinstance(metric, LossOfOutput):
-                found[name] = metric(*whole, np.concatenate(weights))
+            part: object = metric
+            if isinstance(part, LossOfOutput):
+                found[name] = part(*whole, np.concatenate(weights))
             else:
                 found[name] = _measured(metric, name, *whole)
         else:
