@@ -19,6 +19,7 @@ from loom.errors import ConfigError, NonFiniteError
 from loom.network import Network
 from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig, check_training
+from loom.training.labelling import weighed
 from loom.training.named_targets import settled_by_targets
 from loom.training.ported import settled_outputs
 
@@ -89,7 +90,7 @@ class LBFGS:
         if isinstance(chosen.loss, str) and chosen.loss == losses.AUTO:
             raise ConfigError('LBFGS: say what is minimised: TrainingConfig(loss="mse")')
         self.network = network
-        self.config = settled_outputs(engine, chosen)
+        self.config = weighed(engine, settled_outputs(engine, chosen))
         self.history = whole("LBFGS", "history", history, least=1)
         self.learning_rate = real("LBFGS", "learning_rate", learning_rate, above=0.0)
         if line_search is not None:

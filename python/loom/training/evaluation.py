@@ -21,7 +21,7 @@ from loom.metrics import MetricLike
 from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Examples, Form
-from loom.training.labelling import as_known
+from loom.training.labelling import as_known, weighed
 from loom.training.named_targets import settled_by_targets
 from loom.training.ported import LossOfOutput, loss_metrics, packed, row_weights, settled_outputs
 from loom.training.record import record_of
@@ -123,7 +123,7 @@ def evaluate(
     if batch_size is not None:
         changes["validation_batch_size"] = batch_size
     engine = engine_of(network)
-    settled = settled_outputs(engine, replace(chosen, **changes))
+    settled = weighed(engine, settled_outputs(engine, replace(chosen, **changes)))
     settled, seen = settled_by_targets(engine, settled, data)
     given = cast("Data", packed(engine, settled, seen))
     if engine.sizing is not None:
