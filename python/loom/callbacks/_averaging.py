@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._settings.checks import flag
+from loom.callbacks._states import give_back, moving
 from loom.callbacks.base import Callback, Logs
-from loom.engine import HasEngine, engine_of
 
-__all__ = ["Averaging", "lasting"]
+__all__ = ["Averaging"]
 
 
 class Averaging(Callback):
@@ -55,29 +55,12 @@ class Averaging(Callback):
     def give(self) -> None:
         """Gives the network the average, where there is one and the network has not got it yet."""
         if self.weights and self._own is None:
-            own = {name: np.array(values) for name, values in self.network.state_dict().items()}
-            self.network.load_state_dict({**own, **self.weights})
+            own = {name: np.array(values) for name, values in moving(self.network).items()}
+            give_back(self.network, {**own, **self.weights})
             self._own = own
 
     def restore(self) -> None:
         """Gives the network back what training goes on from."""
         if self._own is not None:
             own, self._own = self._own, None
-            self.network.load_state_dict(own)
-
-
-def lasting(network: HasEngine, state: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Returns copies of what lasts of a network's state: all but what layers carry from batch to batch.
-
-    Args:
-        network: The network.
-        state: Its `state_dict`.
-    """
-    engine = engine_of(network)
-    places = [(*at, place) for at, place in engine.layer_places()]
-    carried = {
-        f"{path}.{name}"
-        for path, at in zip(engine.layer_paths(), places, strict=True)
-        for name in engine.native.carried_names(at)
-    }
-    return {name: np.array(values) for name, values in state.items() if name not in carried}
+            give_back(self.network, own)

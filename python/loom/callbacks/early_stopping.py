@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from loom._settings.checks import choice, flag, real, whole
 from loom._settings.encoding import Plain
 from loom.callbacks._monitoring import checked, improves, monitored
+from loom.callbacks._states import give_back, moving
 from loom.callbacks.base import Callback, Logs, StopTraining
 
 __all__ = ["EarlyStopping"]
@@ -106,7 +107,7 @@ class EarlyStopping(Callback, Plain):
             self._waited = 0
             if self.restore_best_weights:
                 with self._as_measured(self.monitor):
-                    state = self.network.state_dict()
+                    state = moving(self.network)
                 self._best_weights = {name: np.array(values) for name, values in state.items()}
         else:
             self._stop_if_exhausted()
@@ -114,4 +115,4 @@ class EarlyStopping(Callback, Plain):
     def on_train_end(self, logs: Logs | None = None) -> None:
         """Gives the best weights back, if asked; a resumed run may still need them."""
         if self.restore_best_weights and self._best_weights is not None:
-            self.network.load_state_dict(self._best_weights)
+            give_back(self.network, self._best_weights)

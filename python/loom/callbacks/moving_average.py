@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from loom._settings.checks import real, whole
-from loom.callbacks._averaging import Averaging, lasting
+from loom.callbacks._averaging import Averaging
+from loom.callbacks._states import lasting, moving
 from loom.callbacks.base import Logs
 
 __all__ = ["ExponentialMovingAverage"]
@@ -81,7 +82,7 @@ class ExponentialMovingAverage(Averaging):
             return
         factor = min(self.decay, self._taken / (self._taken + 1))
         self._taken += 1
-        for name, values in lasting(self.network, self.network.state_dict()).items():
+        for name, values in lasting(self.network, moving(self.network)).items():
             if name in self.weights and self.weights[name].shape == values.shape:
                 average = self.weights[name]
                 average += (1 - factor) * (values - average)

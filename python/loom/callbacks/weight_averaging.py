@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from loom._settings.checks import real, whole
-from loom.callbacks._averaging import Averaging, lasting
+from loom.callbacks._averaging import Averaging
+from loom.callbacks._states import lasting, moving
 from loom.callbacks.base import Logs
 
 __all__ = ["StochasticWeightAveraging"]
@@ -106,7 +107,7 @@ class StochasticWeightAveraging(Averaging):
         if self._epoch < first or (self._epoch - int(first)) % self.every:
             return
         self.count += 1
-        for name, values in lasting(self.network, self.network.state_dict()).items():
+        for name, values in lasting(self.network, moving(self.network)).items():
             if name in self.weights and self.weights[name].shape == values.shape:
                 mean = self.weights[name]
                 mean += (values - mean) / self.count

@@ -233,9 +233,9 @@ def in_order(
             found[name] = next(measured)
         elif seen:
             whole = whole or tuple(map(np.concatenate, zip(*seen, strict=True)))
-            part: object = metric
-            if isinstance(part, LossOfOutput):
-                found[name] = part(*whole, np.concatenate(weights))
+            if isinstance(metric, LossOfOutput):
+                of_output: Callable[..., float] = metric
+                found[name] = of_output(*whole, np.concatenate(weights))
             else:
                 found[name] = _measured(metric, name, *whole)
         else:
