@@ -108,3 +108,17 @@ def test_the_command_line_tells_the_same(labelled: bool, tmp_path: Path) -> None
         assert main(command) == 0
         np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), each.predict_classes(samples))
     assert np.mean(net.predict_classes(X) == y) > 0.9
+
+
+def test_labels_of_a_named_output_count_one_by_one() -> None:
+    labels = RNG.integers(0, 2, (len(X), 3))
+    net = loom.Network(input_shape=4, grid=(1, 3), seed=0)
+    net[0, 0].add(nn.Dense(6, activation="tanh"))
+    net[0, 1].add(nn.Dense(3))
+    net.link((0, 0), (0, 2), combine="replace")[0, 2].add(nn.Dense(1))
+    net.output("tags", (0, 1)).output("size", (0, 2))
+    loss = {"tags": "binary_cross_entropy", "size": "mse"}
+    data = X, {"tags": labels.astype(float), "size": X[:, 0]}
+    found = net.evaluate(data, loss=loss, metrics={"tags": ["accuracy"]})
+    outputs: Any = net.predict(X)
+    assert found["tags_accuracy"] == pytest.approx(((outputs["tags"] > 0) == labels).mean(), abs=1e-12)

@@ -244,9 +244,7 @@ class _MetricOfOutput(_OfOutput):
         if shares and bool(np.isin(wanted, (0.0, 1.0)).all()):
             wanted = wanted.argmax(axis=1 if wanted.ndim == 4 else -1)
         zero, several = losses.decides_at_zero(self._loss), self._classes > 1
-        if isinstance(self._metric, metrics.Accuracy) and not several:
-            return self._metric(given, wanted, threshold=0.0 if zero else 0.5)
-        if isinstance(self._metric, metrics.Counted) and (zero or not several):
+        if isinstance(self._metric, (metrics.Accuracy, metrics.Counted)) and (zero or not several):
             return self._metric(given, wanted, threshold=0.0 if zero else 0.5)
         return float(self._metric(given, wanted))
 
