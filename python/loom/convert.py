@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._typing import ArrayLike, LabelArray, Precision, RealArray, SupportsArray, SupportsDLPack
-from loom.errors import DTypeError, InvalidValueError, ShapeError
+from loom.errors import DTypeError, InvalidValueError, NonFiniteError, ShapeError
 
 __all__ = ["as_input", "as_labels", "as_numpy", "as_real_array", "real_dtype"]
 
@@ -79,11 +79,28 @@ def as_real_array(x: ArrayLike, precision: Precision = "float32", *, what: str =
     Raises:
         DTypeError: The values are complex numbers, strings, dates or objects.
         ShapeError: Nested lists have rows of different lengths.
+        NonFiniteError: A number is beyond what the network's precision holds.
     """
     array = as_numpy(x, what=what)
     if not _is_real(array.dtype):
         raise DTypeError(f"{what}: expected real numbers, got {_describe(x, array)}{_numbers_of(x, array)}")
-    return np.require(array, real_dtype(precision), ("C", "ALIGNED"))
+    dtype = real_dtype(precision)
+    if array.dtype.kind != "f" or array.dtype.itemsize <= dtype.itemsize:
+        return np.require(array, dtype, ("C", "ALIGNED"))
+    try:
+        with np.errstate(over="raise"):
+            return np.require(array, dtype, ("C", "ALIGNED"))
+    except FloatingPointError:
+        raise _too_large(array, dtype, what) from None
+
+
+def _too_large(array: NDArray[Any], dtype: np.dtype[Any], what: str) -> NonFiniteError:
+    with np.errstate(over="ignore"):
+        beyond = np.isfinite(array) & ~np.isfinite(array.astype(dtype))
+    value = float(array[beyond][0])
+    row = f" in row {int(np.argwhere(beyond)[0][0])}" if array.ndim else ""
+    wider = "" if dtype.itemsize == 8 else ', or make the network with precision="float64"'
+    return NonFiniteError(f"{what} holds {value:g}{row}, which is beyond {dtype}: scale the data{wider}")
 
 
 def real_dtype(precision: Precision) -> np.dtype[Any]:
@@ -179,6 +196,8 @@ def _numbers_of(x: object, array: NDArray[Any]) -> str:
         return "; x / numpy.timedelta64(1, 's') is in seconds"
     if array.dtype.kind == "c":
         return "; numpy.abs(x), or both parts side by side, numpy.concatenate([x.real, x.imag], -1)"
+    if array.dtype.kind == "O" and array.ndim == 0 and hasattr(x, "__next__"):
+        return "; it is an iterator: numpy.stack(list(x)) is the array of what it gives"
     if array.dtype.kind == "O" and array.ndim and array.size:
         return "; x.astype(float) makes numbers, if that is what they are"
     if isinstance(x, str):

@@ -45,6 +45,9 @@ def _meant(monitor: str, values: dict[str, float]) -> str:
     ours = spelling(name, names())
     if ours is not None and prefix + ours in values:
         return f'; in loom that is "{prefix}{ours}"'
+    by_output = [log for log in values if log.startswith(prefix) and log.endswith(f"_{ours or name}")]
+    if by_output:
+        return f"; of outputs with names there is {' and '.join(map(repr, by_output))}"
     if ours is not None or name in names():
         return f'; metrics=["{ours or name}"] of training makes "{prefix}{ours or name}"'
     return ""

@@ -154,7 +154,11 @@ def clip_gradients(self: HasEngine, max_norm: float) -> float:
     return engine.native.clip_gradients(real("clip_gradients", "max_norm", max_norm, above=0.0))
 
 
-@explained(learning_rate="how far? net.apply_gradients(1e-3)", lr="net.apply_gradients(1e-3)")
+@explained(
+    learning_rate="how far? net.apply_gradients(1e-3)",
+    lr="net.apply_gradients(1e-3)",
+    more='it takes the rate alone: net.set_optimizer("adam") before, then net.apply_gradients(1e-3)',
+)
 def apply_gradients(self: HasEngine, learning_rate: float) -> None:
     """Moves every trainable parameter by its gradient, and clears the gradients.
 

@@ -498,7 +498,7 @@ class Network:
     # Inference
 
     predict = inference.predict
-    predict_classes = inference.predict_classes
+    predict_classes = probabilities.predict_classes
     predict_probabilities = probabilities.predict_probabilities
 
     def session(self, capacity: int, rows: int = 1) -> Session:

@@ -90,7 +90,8 @@ class TrainingConfig(Plain):
         validation_frequency: Validates every so many epochs.
         class_weight: How much each class counts in cross_entropy and nll: a
             mapping from class to weight (1 for those left out), or one weight
-            per class. Of named outputs such by output, {"kind": {1: 5.0}}; a sample's loss then counts
+            per class. Whole numbers that the network has learned as labels, such as 3, 7 and 40, go by
+            these. Of named outputs such by output, {"kind": {1: 5.0}}; a sample's loss then counts
             times the weight of its class, and the mean is over samples, as Keras has it, not over weights.
         label_smoothing: Share of each target spread evenly over all classes,
             in cross_entropy and nll.

@@ -21,9 +21,9 @@ from loom.metrics import MetricLike
 from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Examples, Form
-from loom.training.labelling import as_known
+from loom.training.labelling import as_known, weighed
 from loom.training.named_targets import settled_by_targets
-from loom.training.ported import loss_metrics, packed, settled_outputs
+from loom.training.ported import LossOfOutput, loss_metrics, packed, row_weights, settled_outputs
 from loom.training.record import record_of
 from loom.training.settings import engine_config
 from loom.training.sized import dealt
@@ -123,7 +123,7 @@ def evaluate(
     if batch_size is not None:
         changes["validation_batch_size"] = batch_size
     engine = engine_of(network)
-    settled = settled_outputs(engine, replace(chosen, **changes))
+    settled = weighed(engine, settled_outputs(engine, replace(chosen, **changes)))
     settled, seen = settled_by_targets(engine, settled, data)
     given = cast("Data", packed(engine, settled, seen))
     if engine.sizing is not None:
@@ -187,6 +187,7 @@ class Evaluation:
         evaluator = _native.Evaluator(network, self._config)
         keep = keep or not all(map(metrics.in_engine, self._metrics))
         seen: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        weights: list[NDArray[np.float64]] = []
         for examples in self._batches():
             sizing = self._form.sizing
             if sizing is not None:
@@ -196,8 +197,10 @@ class Evaluation:
                 # The next batch may be written where this one was.
                 both = network.predict(examples[0], self._batch_size), examples[1].copy()
                 seen.append(both if sizing is None else sizing.real_steps(*both, examples[2]))
+            if self.loss_names:
+                weights.append(row_weights(examples[2], len(examples[0]), len(self.loss_names)))
         loss, known = evaluator.finish()
-        return {"loss": loss, **in_order(self._metrics, known, seen)}, seen
+        return {"loss": loss, **in_order(self._metrics, known, seen, weights)}, seen
 
     def _batches(self) -> Iterator[Examples]:
         if isinstance(self._source, BatchSource):
@@ -215,8 +218,12 @@ def in_order(
     chosen: Iterable[metrics.Metric | Callable[..., float]],
     known: Iterable[tuple[str, float]],
     seen: Sequence[tuple[NDArray[Any], NDArray[Any]]],
+    weights: Sequence[NDArray[np.float64]] = (),
 ) -> dict[str, float]:
-    """Puts the engine's metrics, `known`, and the user's own, which take what was `seen`, in order."""
+    """Puts the engine's metrics, `known`, and the user's own, which take what was `seen`, in order.
+
+    The losses of named outputs take the `weights` of rows, too.
+    """
     measured = iter([value for _, value in known])
     whole: tuple[NDArray[Any], ...] | None = None
     found: dict[str, float] = {}
@@ -226,7 +233,11 @@ def in_order(
             found[name] = next(measured)
         elif seen:
             whole = whole or tuple(map(np.concatenate, zip(*seen, strict=True)))
-            found[name] = _measured(metric, name, *whole)
+            if isinstance(metric, LossOfOutput):
+                of_output: Callable[..., float] = metric
+                found[name] = of_output(*whole, np.concatenate(weights))
+            else:
+                found[name] = _measured(metric, name, *whole)
         else:
             found[name] = float("nan")
     return found

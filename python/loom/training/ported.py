@@ -21,7 +21,15 @@ from loom.engine.ports import Ports
 from loom.errors import ConfigError, DataError
 from loom.training.config import TrainingConfig, by_output
 
-__all__ = ["loss_metrics", "metrics_under", "packed", "settled_outputs", "target_kinds"]
+__all__ = [
+    "LossOfOutput",
+    "loss_metrics",
+    "metrics_under",
+    "packed",
+    "row_weights",
+    "settled_outputs",
+    "target_kinds",
+]
 
 
 def settled_outputs(engine: Engine, config: TrainingConfig) -> TrainingConfig:
@@ -150,8 +158,16 @@ def _part(rows: NDArray[Any], shapes: Mapping[str, tuple[int, ...]], output: str
     return np.ascontiguousarray(rows[:, columns]).reshape(len(rows), *shapes[output])
 
 
-class _LossOfOutput(_OfOutput):
-    """One output's mean loss, without its weight."""
+class LossOfOutput(_OfOutput):
+    """One output's mean loss: its part of the whole, without the output's weight, but with those of rows.
+
+    Args:
+        ports: The network's named inputs and outputs.
+        output: The output's name.
+        chosen: The losses by output.
+        label_smoothing: What it is under losses of classes.
+        class_weight: A factor for each class; None for none.
+    """
 
     def __init__(
         self,
@@ -165,13 +181,48 @@ class _LossOfOutput(_OfOutput):
         self._smoothing = label_smoothing if losses.target_kind(self._loss) == "classes" else 0.0
         self._weights = class_weight
 
-    def __call__(self, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
+    def __call__(
+        self, outputs: NDArray[Any], targets: NDArray[Any], weights: NDArray[np.float64] | None = None
+    ) -> float:
+        """Computes the mean loss.
+
+        Args:
+            outputs: (rows, elements) of all outputs.
+            targets: (rows, elements) likewise.
+            weights: What `row_weights` has made; all rows count alike where None.
+        """
         given, wanted, labelled = self._parts(outputs, targets)
-        loss, _ = losses.value_and_gradient(self._loss, given, wanted, None, self._smoothing, self._weights)
+        mine = None
+        if weights is not None:
+            mine = weights[:, self._ports.output_names.index(self._output)]
+        count = np.ones(len(given)) if mine is None else mine
         if self._weights is not None and labelled:
-            # By itself it is divided by the weights of the labels; here by how many there are.
-            loss *= float(np.asarray(self._weights)[wanted].mean())
-        return loss
+            count = count * np.asarray(self._weights)[wanted].reshape(len(wanted), -1).mean(axis=1)
+        if not count.any():
+            # Nothing of it counts.
+            return 0.0
+        loss, _ = losses.value_and_gradient(self._loss, given, wanted, mine, self._smoothing, self._weights)
+        # By itself it is divided by all its weights; here by what the whole loss is divided by.
+        return loss * float(count.sum()) / (len(given) if weights is None else float(weights[:, -1].sum()))
+
+
+def row_weights(weight: NDArray[Any] | None, rows: int, outputs: int) -> NDArray[np.float64]:
+    """Returns how much each row counts, of every output, and in what the sum of losses is divided by.
+
+    Args:
+        weight: (rows,) or (rows, outputs), or None.
+        rows: How many rows there are.
+        outputs: How many outputs there are.
+
+    Returns:
+        (rows, outputs + 1) with the share in the divisor last: weights by output leave that at one a row.
+    """
+    found = np.ones((rows, outputs + 1))
+    if weight is not None and weight.ndim == 1:
+        found[:] = weight[:, None]
+    elif weight is not None:
+        found[:, :-1] = weight
+    return found
 
 
 class _MetricOfOutput(_OfOutput):
@@ -193,9 +244,7 @@ class _MetricOfOutput(_OfOutput):
         if shares and bool(np.isin(wanted, (0.0, 1.0)).all()):
             wanted = wanted.argmax(axis=1 if wanted.ndim == 4 else -1)
         zero, several = losses.decides_at_zero(self._loss), self._classes > 1
-        if isinstance(self._metric, metrics.Accuracy) and not several:
-            return self._metric(given, wanted, threshold=0.0 if zero else 0.5)
-        if isinstance(self._metric, metrics.Counted) and (zero or not several):
+        if isinstance(self._metric, (metrics.Accuracy, metrics.Counted)) and (zero or not several):
             return self._metric(given, wanted, threshold=0.0 if zero else 0.5)
         return float(self._metric(given, wanted))
 
@@ -222,7 +271,7 @@ def loss_metrics(engine: Engine, config: TrainingConfig) -> list[Callable[..., f
         return []
     weights = cast("Mapping[str, Any]", config.class_weight or {})
     return [
-        _LossOfOutput(ports, name, config.loss, config.label_smoothing, weights.get(name))
+        LossOfOutput(ports, name, config.loss, config.label_smoothing, weights.get(name))
         for name in config.loss
     ]
 
