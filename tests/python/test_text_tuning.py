@@ -15,6 +15,7 @@ import loom
 from loom import nn
 from loom.command_line import main
 from loom.errors import ConfigError, InvalidValueError, ShapeError
+from loom.network import adapter_files
 from loom.text import ChatTemplate, Examples, LanguageModel, Vocabulary, align, examples, fine_tune
 from text_models import CHAT, byte_level, decoder, write_folder
 
@@ -328,6 +329,30 @@ def test_tune_writes_an_adapter_and_the_merged_network(
     merged = loom.load(tmp_path / "whole.loom")
     x = np.arange(1, 1 + net.input_shape[0])[None] % 30
     np.testing.assert_allclose(merged.predict(x), net.predict(x), atol=1e-4)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_tune_loses_nothing_of_what_it_has_learned(
+    named: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By default all products have an adapter, the head's among them.
+    folder = write_folder(tmp_path / "model", decoder(400), byte_level())
+    data = tmp_path / "rows.jsonl"
+    data.write_text(json.dumps({"prompt": "Once upon", "completion": " a time"}))
+    words = f"tune {folder} {data} --output {tmp_path / 'adapter'} --rank 2 --learning-rate 0.05"
+    if not named:
+        # Of a family whose weights have other names.
+        monkeypatch.setitem(adapter_files._NAMINGS, "llama", lambda network: iter(()))
+    assert main([*words.split(), "--epochs", "2", "--merge", str(tmp_path / "whole.loom")]) == 0
+    assert ("names" in capsys.readouterr().out) is not named
+    kept = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert ("lm_head" in kept["target_modules"]) is named
+    plain = loom.text.load(folder).network
+    x = np.arange(1, 1 + plain.input_shape[0])[None] % 30
+    before = plain.predict(x)
+    plain.load_adapter(tmp_path / "adapter")
+    assert np.abs(plain.predict(x) - before).max() > 1e-3
+    np.testing.assert_allclose(loom.load(tmp_path / "whole.loom").predict(x), plain.predict(x), atol=1e-4)
 
 
 def test_tune_refuses_what_it_cannot_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
