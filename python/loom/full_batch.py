@@ -96,6 +96,8 @@ class LBFGS:
         if line_search is not None:
             choice("LBFGS", "line_search", line_search, ("wolfe",))
         self.line_search = line_search
+        # Training takes such a layer into losses over classes.
+        self._ends_in_softmax = engine.ports is None and engine.layer_kinds()[-1:] == ("softmax",)
         # The changes of weights and of gradients, newest last.
         self._steps: deque[tuple[Vector, Vector, float]] = deque(maxlen=self.history)
         self._scale = 1.0
@@ -204,8 +206,11 @@ class LBFGS:
         output: Any = self.network.forward(x, training=False)
         config = self.config
         if not isinstance(config.loss, Mapping):
+            of = cast("Any", config.loss)
+            ended = losses.is_classification(of) and not losses.is_own(of) and self._ends_in_softmax
+            # That of probabilities is the likelihood.
             loss, gradient = losses.value_and_gradient(
-                cast("Any", config.loss),
+                "nll" if ended else of,
                 output,
                 y,
                 weight,
@@ -214,13 +219,17 @@ class LBFGS:
             )
             self.network.backward(gradient)
             return loss
-        if config.class_weight is not None:
-            raise ConfigError("class_weight by output is of loom.train; weigh samples instead")
         total, gradients = 0.0, {}
+        of_classes = cast("Mapping[str, list[float]]", config.class_weight or {})
         for name, of in config.loss.items():
             share = (config.loss_weights or {}).get(name, 1.0)
             smoothing = config.label_smoothing if losses.is_classification(of) else 0.0
-            loss, gradient = losses.value_and_gradient(of, output[name], y[name], weight, smoothing)
+            weights = of_classes.get(name)
+            loss, gradient = losses.value_and_gradient(of, output[name], y[name], weight, smoothing, weights)
+            if weights is not None and np.ndim(y[name]) < output[name].ndim:
+                # By itself a loss is divided by its labels' weights; beside others by how many there are.
+                of_labels = np.asarray(weights)[np.asarray(y[name])].reshape(len(output[name]), -1)
+                share *= float(np.average(of_labels.mean(axis=1), weights=cast("Any", weight)))
             total += share * loss
             gradients[name] = gradient * gradient.dtype.type(share)
         self.network.backward(gradients)

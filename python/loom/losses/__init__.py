@@ -1,10 +1,10 @@
 """Losses, by name or, where they have a parameter, as a small object.
 
 The names: mse, mae, huber, log_cosh, quantile, poisson, cross_entropy, nll, kl_divergence,
-binary_cross_entropy, binary_focal, hinge, squared_hinge, and, computed on the CPU whatever the device, dice,
-cosine, triplet, contrastive and ctc. `cross_entropy` takes logits and `nll` probabilities; both take class
-indices, one-hot rows or soft rows. `binary_cross_entropy` and `binary_focal` take logits and targets from 0
-to 1, the two hinges scores and targets of -1 and 1, `poisson` logarithms of rates and counts.
+binary_cross_entropy, binary_focal, hinge, squared_hinge, cosine, and, computed on the CPU whatever the
+device, dice, triplet, contrastive and ctc. `cross_entropy` takes logits and `nll` probabilities; both take
+class indices, one-hot rows or soft rows. `binary_cross_entropy` and `binary_focal` take logits and targets
+from 0 to 1, the two hinges scores and targets of -1 and 1, `poisson` logarithms of rates and counts.
 
 The functions of the same names are for the manual loop: each returns the loss of an
 output, and its gradient with respect to that output, which `Network.backward` takes.
@@ -248,7 +248,7 @@ def is_classification(value: LossLike | str) -> bool:
 
 def is_own(value: LossLike | str) -> bool:
     """Returns whether a loss is of the user's own: by expression, or a function in Python."""
-    return isinstance(resolve(value), (Expr, OwnLoss))
+    return isinstance(resolve(value), (Cosine, Expr, OwnLoss))
 
 
 def target_kind(value: LossLike | str) -> TargetKind:
@@ -625,7 +625,7 @@ def value_and_gradient(
         made: tuple[float, RealArray] = own(scores, wanted, weights)
         return made
     config: object = resolved if isinstance(resolved, str) else resolved.to_config()
-    if isinstance(resolved, Expr):
+    if isinstance(resolved, (Cosine, Expr)):
         config = {"expression": resolved.expression}
     return _native.loss_and_gradient(
         json.dumps(config),
