@@ -200,6 +200,8 @@ def _numbers_of(x: object, array: NDArray[Any]) -> str:
         return "; it is an iterator: numpy.stack(list(x)) is the array of what it gives"
     if array.dtype.kind == "O" and array.ndim and array.size:
         return "; x.astype(float) makes numbers, if that is what they are"
+    if array.dtype.kind in "US" and array.ndim:
+        return "; they are texts: x.astype(float) makes numbers, if that is what they say"
     if isinstance(x, str):
         return "; it takes arrays, and opens no files: numpy.load, pandas.read_csv, loom.data.image_folder"
     return "; None is no array" if x is None else ""

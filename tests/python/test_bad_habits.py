@@ -91,6 +91,17 @@ HABITS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a pickled mesh": (lambda: pickle.dumps(loom.Mesh(net())), TypeError, r"mesh\.save\(path\) keeps it"),
     "a copied mesh": (lambda: copy.deepcopy(loom.Mesh(net())), TypeError, r"loom\.Mesh\.load"),
     "a pickled session": (lambda: pickle.dumps(words().session(9)), TypeError, "pickle the network"),
+    "numbers as texts": (lambda: net().predict(X.astype(str)), loom.DTypeError, r"x\.astype\(float\) makes"),
+    "labels as bytes": (
+        lambda: net().fit(X, np.array([b"a", b"b", b"c"])[Y], verbose=False),
+        loom.DTypeError,
+        r"y\.astype\(str\)",
+    ),
+    "a label that is missing": (
+        lambda: net().fit(X, np.where(np.arange(40) == 7, np.nan, Y), verbose=False),
+        loom.ShapeError,
+        "that of row 7 is missing",
+    ),
     "an iterator": (lambda: net().predict(row for row in X), loom.DTypeError, r"numpy\.stack\(list\(x\)\)"),
     "a dictionary of two": (
         lambda: net().fit({"x": X, "y": Y}, verbose=False),

@@ -158,3 +158,52 @@ def test_what_changes_weights_does_so_in_every_process(make: Any) -> None:
     alone = trained(None)
     for found in loom.distributed.threads(3, trained):
         assert found == alone
+
+
+@pytest.mark.parametrize(
+    ("log", "more"),
+    [
+        ("val_f1_score", True),
+        ("val_kind_f1_score", True),
+        ("val_first_kind_balanced_accuracy_score", True),
+        ("val_kind_matthews_corrcoef", True),
+        ("val_kind_accuracy", True),
+        ("kind_roc_auc_score", True),
+        ("val_kind_log_loss", False),
+        ("val_kind_brier_score_loss", False),
+        ("val_kind_loss", False),
+        ("val_loss", False),
+    ],
+)
+def test_which_way_is_better_of_named_outputs_too(log: str, more: bool) -> None:
+    stopping = loom.EarlyStopping(log, patience=9)
+    stopping.set_model(network())
+    stopping.on_train_begin()
+    for epoch, value in enumerate([0.5, 0.9, 0.1]):
+        stopping.on_epoch_end(epoch, {log: value})
+    assert stopping.best == (0.9 if more else 0.1)
+
+
+def test_the_best_epoch_of_a_named_output_s_score() -> None:
+    net = loom.Network(input_shape=4, grid=(1, 3), seed=0)
+    net[0, 0].add(nn.Dense(8, activation="tanh"))
+    net[0, 1].add(nn.Dense(2))
+    net.link((0, 0), (0, 2), combine="replace")[0, 2].add(nn.Dense(1))
+    net.output("kind", (0, 1)).output("age", (0, 2))
+
+    def told(x: Any) -> dict[str, Any]:
+        return {"kind": (x[:, 0] + x[:, 1] > 0).astype(int), "age": x[:, 0]}
+
+    config = loom.TrainingConfig(
+        epochs=15,
+        learning_rate=0.1,
+        loss={"kind": "cross_entropy", "age": "mse"},
+        metrics={"kind": ["sklearn.f1_score"]},
+        early_stopping=loom.EarlyStopping("val_kind_f1_score", patience=99, restore_best_weights=True),
+        verbose=False,
+    )
+    held = X_HELD, told(X_HELD)
+    result = loom.train(net, (X, told(X)), config, held)
+    scores = result.history["val_kind_f1_score"]
+    assert min(scores) < max(scores)
+    assert net.evaluate(held)["kind_f1_score"] == pytest.approx(max(scores), abs=1e-9)

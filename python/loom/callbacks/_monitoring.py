@@ -55,7 +55,10 @@ def _meant(monitor: str, values: dict[str, float]) -> str:
 
 def rises(monitor: str) -> bool:
     """Returns whether more of a log is better, by its name."""
-    return monitor.endswith(_RISING) or is_score(monitor.removeprefix("val_"))
+    name = monitor.removeprefix("val_")
+    # Of outputs with names these stand first.
+    parts = name.split("_")
+    return monitor.endswith(_RISING) or any(is_score("_".join(parts[at:])) for at in range(len(parts)))
 
 
 def improves(value: float, best: float, monitor: str, mode: str, min_delta: float) -> bool:

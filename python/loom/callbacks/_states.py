@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom.engine import Engine, engine_of
+from loom.errors import ConfigError
 
 __all__ = ["give_back", "lasting", "moving"]
 
@@ -21,11 +22,11 @@ def moving(network: Any) -> dict[str, NDArray[Any]]:  # noqa: ANN401 - whatever 
     Args:
         network: The network.
     """
-    engine = engine_of(network)
-    still = _still(engine)
+    still = _still(network)
     if not still:
         state: dict[str, NDArray[Any]] = network.state_dict()
         return state
+    engine = engine_of(network)
     native, found = engine.native, {}
     for path, at in _places(engine):
         for name in native.parameter_names(at):
@@ -43,7 +44,7 @@ def give_back(network: Any, state: Mapping[str, NDArray[Any]]) -> None:  # noqa:
         network: The network.
         state: Its weights and states by name.
     """
-    if _still(engine_of(network)):
+    if _still(network):
         network.load_state_dict(state, strict=False)
     else:
         network.load_state_dict(state)
@@ -61,8 +62,13 @@ def lasting(network: Any, state: Mapping[str, NDArray[Any]]) -> dict[str, NDArra
     return {name: np.array(values) for name, values in state.items() if name not in carried}
 
 
-def _still(engine: Engine) -> set[str]:
+def _still(network: Any) -> set[str]:  # noqa: ANN401 - as above
     """Returns the names of parameters in layers whose masters were dropped, but for adapters."""
+    try:
+        engine = engine_of(network)
+    except ConfigError:
+        # Whatever else has a state has all of it.
+        return set()
     native, found = engine.native, set()
     for path, at in _places(engine):
         names = native.parameter_names(at)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from loom.engine.ports import Ports
     from loom.training.trainable import TrainableNetwork
 
-__all__ = ["predict_classes", "predict_probabilities"]
+__all__ = ["predict_classes", "predict_probabilities", "threshold"]
 
 _OF_CLASSES = ("cross_entropy", "nll", "binary_cross_entropy", "binary_focal", "kl_divergence", "ctc")
 _OF_SCORES = ("cross_entropy", "binary_cross_entropy", "binary_focal", "kl_divergence", "ctc")
@@ -97,6 +97,19 @@ def _most_likely(
         found = outputs.argmax(axis=axis)
     count = 2 if single else outputs.shape[axis]
     return classes.labels(found) if classes is not None and len(classes.values) == count else found
+
+
+def threshold(network: TrainableNetwork, output: str = "") -> float:
+    """Returns above what a single output means class 1; see `predict_classes`.
+
+    Args:
+        network: The network.
+        output: The output's name, where it has one.
+    """
+    engine = engine_of(network)
+    if not output:
+        return _threshold(engine, _loss_name(network), None)
+    return _threshold(engine, _losses_by_output(network).get(output), _cells(engine.ports)[output])
 
 
 def _threshold(engine: Engine, loss: str | None, cell: Sequence[int] | None) -> float:
