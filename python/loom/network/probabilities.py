@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["predict_classes", "predict_probabilities"]
 
-_OF_CLASSES = ("cross_entropy", "nll", "binary_cross_entropy", "binary_focal", "kl_divergence", "ctc")
-_OF_SCORES = ("cross_entropy", "binary_cross_entropy", "binary_focal", "kl_divergence", "ctc")
+_OF_SCORES = ("cross_entropy", "focal", "binary_cross_entropy", "binary_focal", "kl_divergence", "ctc")
 """Losses that apply the softmax or the sigmoid by themselves, whatever stands before."""
+_OF_CLASSES = (*_OF_SCORES, "nll")
 
 
 @explained()
