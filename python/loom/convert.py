@@ -11,10 +11,20 @@ from numpy.typing import NDArray
 from loom._typing import ArrayLike, LabelArray, Precision, RealArray, SupportsArray, SupportsDLPack
 from loom.errors import DTypeError, InvalidValueError, NonFiniteError, ShapeError
 
-__all__ = ["as_input", "as_labels", "as_numpy", "as_real_array", "real_dtype"]
+__all__ = ["SizedRows", "as_input", "as_labels", "as_numpy", "as_real_array", "real_dtype"]
 
 _SMALL_FLOATS = ("bfloat16", "float8", "float6", "float4", "int4", "uint4", "int2", "uint2")
 """Extension dtypes (of the package ml_dtypes) that hold real numbers."""
+
+
+class SizedRows(np.ndarray[Any, Any]):
+    """Rows of several inputs of which some have extents of their own; these stay with every part of them."""
+
+    extents: tuple[tuple[int, ...], ...] = ()
+    """One sample's extents of each input, in the order in which they lie in a row."""
+
+    def __array_finalize__(self, other: object) -> None:
+        self.extents = getattr(other, "extents", ())
 
 
 def as_numpy(x: ArrayLike, *, what: str = "input") -> NDArray[Any]:
@@ -32,7 +42,7 @@ def as_numpy(x: ArrayLike, *, what: str = "input") -> NDArray[Any]:
         DTypeError: The object cannot be turned into an array of numbers.
         ShapeError: Nested lists have rows of different lengths.
     """
-    if type(x) is np.ndarray:
+    if type(x) is np.ndarray or isinstance(x, SizedRows):
         return x
     if isinstance(x, Mapping):
         raise DTypeError(

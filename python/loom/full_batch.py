@@ -208,9 +208,9 @@ class LBFGS:
         if not isinstance(config.loss, Mapping):
             of = cast("Any", config.loss)
             ended = losses.is_classification(of) and not losses.is_own(of) and self._ends_in_softmax
-            # That of probabilities is the likelihood.
-            loss, gradient = losses.value_and_gradient(
-                "nll" if ended else of,
+            judge = losses.behind_softmax if ended else losses.value_and_gradient
+            loss, gradient = judge(
+                of,
                 output,
                 y,
                 weight,

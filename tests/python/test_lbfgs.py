@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import loom
-from loom import nn
+from loom import losses, nn
 
 Array = NDArray[Any]
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "lbfgs.json").read_text())
@@ -109,9 +109,10 @@ def test_classes_weights_and_several_outputs() -> None:
 
     ended = loom.Sequential([nn.Dense(2), nn.Softmax()], input_shape=4, seed=0, precision="float64")
     plain = loom.Sequential([nn.Dense(2)], input_shape=4, seed=0, precision="float64")
-    chosen = loom.TrainingConfig(loss="cross_entropy")
-    ours, theirs = (loom.LBFGS(each, chosen).fit(x, kind, iterations=5) for each in (ended, plain))
-    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    for loss in ("cross_entropy", losses.Focal(1.5)):
+        chosen = loom.TrainingConfig(loss=loss)
+        ours, theirs = (loom.LBFGS(each, chosen).fit(x, kind, iterations=5) for each in (ended, plain))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
     weighted = network()
     weight = rng.uniform(0.5, 2, 12)

@@ -178,7 +178,7 @@ class Case:
     @property
     def takes_logits(self) -> bool:
         """Whether the loss applies the softmax or the sigmoid by itself."""
-        return self.loss == "cross_entropy" or self.answers_yes_or_no
+        return self.loss in ("cross_entropy", "focal") or self.answers_yes_or_no
 
     @property
     def absorbs(self) -> bool:
@@ -188,7 +188,7 @@ class Case:
     @property
     def classifies(self) -> bool:
         """Whether the loss takes classes."""
-        return self.loss in ("cross_entropy", "nll")
+        return self.loss in ("cross_entropy", "focal", "nll")
 
     @property
     def regresses(self) -> bool:

@@ -53,9 +53,7 @@ def predict(self: HasEngine, x: ArrayLike | Mapping[str, ArrayLike], batch_size:
     sizing = engine.sizing
     if sizing is not None and not engine.observation.active:
         engine.check_thread()
-        made = sizing.predict(x, size)
-        several = engine.ports
-        return cast("RealArray", made if several is None else several.unpack(made))
+        return cast("RealArray", sizing.predict(x, size))
     array = engine.as_input(x)
     ports = engine.ports
     if ports is not None and ports.outputs:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["predict_classes", "predict_probabilities", "threshold"]
 
-_OF_CLASSES = ("cross_entropy", "nll", "binary_cross_entropy", "binary_focal", "kl_divergence", "ctc")
-_OF_SCORES = ("cross_entropy", "binary_cross_entropy", "binary_focal", "kl_divergence", "ctc")
+_OF_SCORES = ("cross_entropy", "focal", "binary_cross_entropy", "binary_focal", "kl_divergence", "ctc")
 """Losses that apply the softmax or the sigmoid by themselves, whatever stands before."""
+_OF_CLASSES = (*_OF_SCORES, "nll")
 
 
 @explained()
@@ -66,9 +66,15 @@ def predict_classes(self: TrainableNetwork, x: ArrayLike, batch_size: int = 256)
         known = classes_by_output(engine.native)
         cells, trained = _cells(engine.ports), _losses_by_output(self)
         # A single number may as well be a number, as long as nobody has named its classes.
-        several = {name: part for name, part in outputs.items() if part.shape[1:] != (1,) or name in known}
+        several = {name: part for name, part in outputs.items() if not _is_number(part) or name in known}
+
+        def likely(name: str, part: RealArray) -> NDArray[Any]:
+            return _most_likely(part, known.get(name, any_of), engine, trained.get(name), cells[name])
+
         return {  # type: ignore[return-value]
-            name: _most_likely(part, known.get(name, any_of), engine, trained.get(name), cells[name])
+            name: [likely(name, each[None])[0] for each in part]
+            if isinstance(part, list)
+            else likely(name, part)
             for name, part in several.items()
         }
     loss = _loss_name(self) if tuple(engine.native.output_shape()) == (1,) else None
@@ -76,6 +82,13 @@ def predict_classes(self: TrainableNetwork, x: ArrayLike, batch_size: int = 256)
         # Of samples with steps of their own.
         return [_most_likely(each[None], any_of, engine, loss)[0] for each in outputs]  # type: ignore[return-value]
     return _most_likely(outputs, any_of, engine, loss)
+
+
+def _is_number(outputs: RealArray | list[RealArray]) -> bool:
+    """Whether an output is a single number, of each sample or, in a list, of each of its steps."""
+    if isinstance(outputs, list):
+        return bool(outputs[0].shape[-1] == 1)
+    return bool(outputs.shape[1:] == (1,))
 
 
 def _most_likely(
@@ -182,14 +195,18 @@ def _of_outputs(network: TrainableNetwork, ports: Ports, x: object, batch_size: 
     """Returns the probabilities of named outputs that have any."""
     trained, cells = _losses_by_output(network), _cells(ports)
     engine = engine_of(network)
-    outputs = cast("dict[str, RealArray]", predict(network, cast("ArrayLike", x), batch_size))
-    found = {}
+    outputs = cast("dict[str, Any]", predict(network, cast("ArrayLike", x), batch_size))
+    found: dict[str, RealArray] = {}
     for name, values in outputs.items():
         loss, end = trained.get(name), _end(engine, cells[name])
-        unknown = values.shape[1:] == (1,) if loss is None else loss not in _OF_CLASSES
+        unknown = _is_number(values) if loss is None else loss not in _OF_CLASSES
         if unknown and end != "sigmoid":
             continue
-        found[name] = _probabilities(values, end, loss)
+        if isinstance(values, list):
+            # Of samples with steps of their own.
+            found[name] = cast("Any", [_probabilities(each[None], end, loss)[0] for each in values])
+        else:
+            found[name] = _probabilities(values, end, loss)
     if not found:
         raise StateError(
             "no output of the network is of classes: predict(x) gives what they are, and outputs that are to "
