@@ -150,8 +150,9 @@ $(STAMPS)/demo $(STAMPS)/dev $(STAMPS)/editors: $(STAMPS)/%: pyproject.toml cons
 	@touch $@
 
 # The native module is one file, from any of three profiles: as it is shipped; nearly as fast, but built in
-# less than half the time, with kernels for this machine alone (LOOM_KERNELS, CONTRIBUTING.md); or as tests have it, with checks of overflow and of what kernels rely on, out of
-# the same build of loom-nn as the tests in Rust.
+# less than half the time, with kernels for this machine alone (LOOM_KERNELS, CONTRIBUTING.md); or as tests
+# have it, with checks of overflow and of what kernels rely on, out of the same build of loom-nn as the tests
+# in Rust.
 $(STAMPS)/release $(STAMPS)/quick $(STAMPS)/development: $(RUST_FILES) pyproject.toml README.md $(STAMPS)/maturin | tools
 
 $(STAMPS)/release:

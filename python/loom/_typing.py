@@ -59,6 +59,7 @@ LossName: TypeAlias = Literal[
     "ctc",
     "dice",
     "dpo",
+    "focal",
     "hinge",
     "huber",
     "kl_divergence",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from loom._settings.encoding import Plain
 from loom._settings.suggestions import shown
 from loom._typing import JSON, Precision
 from loom.errors import ConfigError
-from loom.grid import as_grid, as_open_shape, as_shape
+from loom.grid import as_grid, as_open_shape
 from loom.nn.composite import as_layer
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "OutputConfig",
     "ParameterSettings",
     "as_layer",
+    "row_shape",
 ]
 
 PlainT = TypeVar("PlainT", bound=Plain)
@@ -93,7 +95,8 @@ class Categories(Plain):
 
     Args:
         count: How many categories there are: the numbers go from 0 to count - 1.
-        length: How many numbers one sample has; a sample of one may come without an axis.
+        length: How many numbers one sample has; a sample of one may come without an axis. None leaves that
+            open: sequences of any length.
 
     Raises:
         ConfigError: A number is not positive.
@@ -104,11 +107,13 @@ class Categories(Plain):
     """
 
     count: int
-    length: int = 1
+    length: int | None = 1
 
     def __post_init__(self) -> None:
         for name in ("count", "length"):
-            object.__setattr__(self, name, whole("Categories", name, getattr(self, name), least=1))
+            given = getattr(self, name)
+            if name == "count" or given is not None:
+                object.__setattr__(self, name, whole("Categories", name, given, least=1))
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ class InputConfig(Plain):
 
     Args:
         name: What it is called.
-        shape: One sample's extents, without the batch.
+        shape: One sample's extents, without the batch; None for those that differ from call to call.
         cell: The cell it enters: (depth, row, column); the first input enters the first cell where None.
         categories: What its whole numbers are below; real numbers where None.
 
@@ -126,26 +131,24 @@ class InputConfig(Plain):
     """
 
     name: str
-    shape: int | Sequence[int]
+    shape: int | Sequence[int | None]
     cell: Sequence[int] | None = None
     categories: int | None = None
 
     def __post_init__(self) -> None:
         where = f"input {shown(self.name)}"
         object.__setattr__(self, "name", _name("input", self.name))
-        if None in (items(self.shape) or ()):
-            raise ConfigError(
-                f"{where}: extents of named inputs are fixed, got {shown(self.shape)}; pad to the longest, "
-                "or give the network one input without a name, whose extents may be open"
-            )
-        object.__setattr__(self, "shape", as_shape(self.shape))
+        try:
+            object.__setattr__(self, "shape", as_open_shape(self.shape))
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
         if self.cell is not None:
             object.__setattr__(self, "cell", _place(where, "cell", self.cell, "depth, row, column"))
         if self.categories is not None:
             object.__setattr__(self, "categories", whole(where, "categories", self.categories, least=1))
 
     @classmethod
-    def of(cls, name: str, given: int | Sequence[int] | Categories) -> InputConfig:
+    def of(cls, name: str, given: int | Sequence[int | None] | Categories) -> InputConfig:
         """Returns the input that an entry of `inputs=` means."""
         if isinstance(given, Categories):
             return cls(name, (given.length,), categories=given.count)
@@ -301,7 +304,8 @@ class NetworkConfig(Plain):
         seed: What the initial weights are drawn from.
         settings: The layers that are trained or stored in another way than usual.
         links: Cells' outputs handed to other cells, in the order in which they are taken.
-        inputs: Inputs with names; `input_shape` is then that of a row that holds all of them, flat.
+        inputs: Inputs with names; `input_shape` is then that of a row that holds all of them, flat, and open
+            where an extent of any is.
         outputs: Outputs with names.
 
     Raises:
@@ -399,3 +403,15 @@ def _parameters(value: object) -> dict[str, ParameterSettings]:
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise ConfigError(f"LayerSettings: parameters must be settings by name, got {shown(value)}")
     return {name: _made(ParameterSettings, entry) for name, entry in value.items()}
+
+
+def row_shape(inputs: Sequence[InputConfig]) -> tuple[int | None, ...]:
+    """Returns the extents of a row that holds all inputs, flat.
+
+    Args:
+        inputs: The inputs.
+    """
+    shapes = [cast("tuple[int | None, ...]", entry.shape) for entry in inputs]
+    if any(None in shape for shape in shapes):
+        return (None,)
+    return (sum(math.prod(cast("tuple[int, ...]", shape)) for shape in shapes),)

@@ -347,9 +347,14 @@ def _pass(
     _, y, weight = examples
     copy.reset_states()
     output = copy.forward(sample.input)
-    judged = "nll" if case.absorbs else config.loss
-    loss, gradient = losses.value_and_gradient(
-        judged, output, _shaped(y, case), weight, config.label_smoothing, cast("Any", config.class_weight)
+    judge = losses.behind_softmax if case.absorbs else losses.value_and_gradient
+    loss, gradient = judge(
+        config.loss,
+        output,
+        _shaped(y, case),
+        weight,
+        config.label_smoothing,
+        cast("Any", config.class_weight),
     )
     if not engine.native.training_state()["updates"]:
         yield from _start(case, loss, output, y)

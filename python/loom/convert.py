@@ -9,12 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._typing import ArrayLike, LabelArray, Precision, RealArray, SupportsArray, SupportsDLPack
-from loom.errors import DTypeError, InvalidValueError, ShapeError
+from loom.errors import DTypeError, InvalidValueError, NonFiniteError, ShapeError
 
-__all__ = ["as_input", "as_labels", "as_numpy", "as_real_array", "real_dtype"]
+__all__ = ["SizedRows", "as_input", "as_labels", "as_numpy", "as_real_array", "real_dtype"]
 
 _SMALL_FLOATS = ("bfloat16", "float8", "float6", "float4", "int4", "uint4", "int2", "uint2")
 """Extension dtypes (of the package ml_dtypes) that hold real numbers."""
+
+
+class SizedRows(np.ndarray[Any, Any]):
+    """Rows of several inputs of which some have extents of their own; these stay with every part of them."""
+
+    extents: tuple[tuple[int, ...], ...] = ()
+    """One sample's extents of each input, in the order in which they lie in a row."""
+
+    def __array_finalize__(self, other: object) -> None:
+        self.extents = getattr(other, "extents", ())
 
 
 def as_numpy(x: ArrayLike, *, what: str = "input") -> NDArray[Any]:
@@ -32,7 +42,7 @@ def as_numpy(x: ArrayLike, *, what: str = "input") -> NDArray[Any]:
         DTypeError: The object cannot be turned into an array of numbers.
         ShapeError: Nested lists have rows of different lengths.
     """
-    if type(x) is np.ndarray:
+    if type(x) is np.ndarray or isinstance(x, SizedRows):
         return x
     if isinstance(x, Mapping):
         raise DTypeError(
@@ -79,11 +89,28 @@ def as_real_array(x: ArrayLike, precision: Precision = "float32", *, what: str =
     Raises:
         DTypeError: The values are complex numbers, strings, dates or objects.
         ShapeError: Nested lists have rows of different lengths.
+        NonFiniteError: A number is beyond what the network's precision holds.
     """
     array = as_numpy(x, what=what)
     if not _is_real(array.dtype):
         raise DTypeError(f"{what}: expected real numbers, got {_describe(x, array)}{_numbers_of(x, array)}")
-    return np.require(array, real_dtype(precision), ("C", "ALIGNED"))
+    dtype = real_dtype(precision)
+    if array.dtype.kind != "f" or array.dtype.itemsize <= dtype.itemsize:
+        return np.require(array, dtype, ("C", "ALIGNED"))
+    try:
+        with np.errstate(over="raise"):
+            return np.require(array, dtype, ("C", "ALIGNED"))
+    except FloatingPointError:
+        raise _too_large(array, dtype, what) from None
+
+
+def _too_large(array: NDArray[Any], dtype: np.dtype[Any], what: str) -> NonFiniteError:
+    with np.errstate(over="ignore"):
+        beyond = np.isfinite(array) & ~np.isfinite(array.astype(dtype))
+    value = float(array[beyond][0])
+    row = f" in row {int(np.argwhere(beyond)[0][0])}" if array.ndim else ""
+    wider = "" if dtype.itemsize == 8 else ', or make the network with precision="float64"'
+    return NonFiniteError(f"{what} holds {value:g}{row}, which is beyond {dtype}: scale the data{wider}")
 
 
 def real_dtype(precision: Precision) -> np.dtype[Any]:
@@ -179,8 +206,12 @@ def _numbers_of(x: object, array: NDArray[Any]) -> str:
         return "; x / numpy.timedelta64(1, 's') is in seconds"
     if array.dtype.kind == "c":
         return "; numpy.abs(x), or both parts side by side, numpy.concatenate([x.real, x.imag], -1)"
+    if array.dtype.kind == "O" and array.ndim == 0 and hasattr(x, "__next__"):
+        return "; it is an iterator: numpy.stack(list(x)) is the array of what it gives"
     if array.dtype.kind == "O" and array.ndim and array.size:
         return "; x.astype(float) makes numbers, if that is what they are"
+    if array.dtype.kind in "US" and array.ndim:
+        return "; they are texts: x.astype(float) makes numbers, if that is what they say"
     if isinstance(x, str):
         return "; it takes arrays, and opens no files: numpy.load, pandas.read_csv, loom.data.image_folder"
     return "; None is no array" if x is None else ""

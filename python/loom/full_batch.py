@@ -19,6 +19,7 @@ from loom.errors import ConfigError, NonFiniteError
 from loom.network import Network
 from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig, check_training
+from loom.training.labelling import weighed
 from loom.training.named_targets import settled_by_targets
 from loom.training.ported import settled_outputs
 
@@ -89,12 +90,14 @@ class LBFGS:
         if isinstance(chosen.loss, str) and chosen.loss == losses.AUTO:
             raise ConfigError('LBFGS: say what is minimised: TrainingConfig(loss="mse")')
         self.network = network
-        self.config = settled_outputs(engine, chosen)
+        self.config = weighed(engine, settled_outputs(engine, chosen))
         self.history = whole("LBFGS", "history", history, least=1)
         self.learning_rate = real("LBFGS", "learning_rate", learning_rate, above=0.0)
         if line_search is not None:
             choice("LBFGS", "line_search", line_search, ("wolfe",))
         self.line_search = line_search
+        # Training takes such a layer into losses over classes.
+        self._ends_in_softmax = engine.ports is None and engine.layer_kinds()[-1:] == ("softmax",)
         # The changes of weights and of gradients, newest last.
         self._steps: deque[tuple[Vector, Vector, float]] = deque(maxlen=self.history)
         self._scale = 1.0
@@ -203,8 +206,11 @@ class LBFGS:
         output: Any = self.network.forward(x, training=False)
         config = self.config
         if not isinstance(config.loss, Mapping):
-            loss, gradient = losses.value_and_gradient(
-                cast("Any", config.loss),
+            of = cast("Any", config.loss)
+            ended = losses.is_classification(of) and not losses.is_own(of) and self._ends_in_softmax
+            judge = losses.behind_softmax if ended else losses.value_and_gradient
+            loss, gradient = judge(
+                of,
                 output,
                 y,
                 weight,
@@ -213,13 +219,17 @@ class LBFGS:
             )
             self.network.backward(gradient)
             return loss
-        if config.class_weight is not None:
-            raise ConfigError("class_weight by output is of loom.train; weigh samples instead")
         total, gradients = 0.0, {}
+        of_classes = cast("Mapping[str, list[float]]", config.class_weight or {})
         for name, of in config.loss.items():
             share = (config.loss_weights or {}).get(name, 1.0)
             smoothing = config.label_smoothing if losses.is_classification(of) else 0.0
-            loss, gradient = losses.value_and_gradient(of, output[name], y[name], weight, smoothing)
+            weights = of_classes.get(name)
+            loss, gradient = losses.value_and_gradient(of, output[name], y[name], weight, smoothing, weights)
+            if weights is not None and np.ndim(y[name]) < output[name].ndim:
+                # By itself a loss is divided by its labels' weights; beside others by how many there are.
+                of_labels = np.asarray(weights)[np.asarray(y[name])].reshape(len(output[name]), -1)
+                share *= float(np.average(of_labels.mean(axis=1), weights=cast("Any", weight)))
             total += share * loss
             gradients[name] = gradient * gradient.dtype.type(share)
         self.network.backward(gradients)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from loom._settings.calls import explained
 from loom.device import devices
 from loom.errors import ConfigError, DataError, DeviceError, StateError
 from loom.losses import AUTO
@@ -50,6 +51,7 @@ class Reproduction:
         return f"not reproduced: {self.difference}; the final weights are {final}"
 
 
+@explained(data="a receipt holds no data, only its hash: loom.reproduce(receipt, (x, y))")
 def reproduce(
     receipt: Receipt | str | PathLike[str],
     data: Data,

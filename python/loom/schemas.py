@@ -273,7 +273,7 @@ def _special(cls: type, field: dataclasses.Field[Any]) -> Schema:
         "inputs": _row(_ref("InputConfig")),
         "outputs": _row(_ref("OutputConfig")),
         "name": {"type": "string", "minLength": 1},
-        "shape": {"anyOf": [_whole(1), _row(_whole(1), 1)]},
+        "shape": {"anyOf": [_whole(1), _row(_nullable(_whole(1)), 1)]},
         "cell": _row(_whole(), 3, 3) if cls is OutputConfig else _nullable(_row(_whole(), 3, 3)),
         "categories": _nullable(_whole(1)),
         "grid": _row(_whole(1), 2, 3),

@@ -20,6 +20,7 @@ from loom.schedules import require_known_epochs
 from loom.training.automatic import is_open, settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Form
+from loom.training.labelling import weighed
 from loom.training.named_targets import settled_by_targets
 from loom.training.ported import packed, settled_outputs
 from loom.training.record import record_of
@@ -67,7 +68,7 @@ class Trainer:
     ) -> None:
         self.network = network
         engine = engine_of(network)
-        self.config = settled_outputs(engine, check_training(config))
+        self.config = weighed(engine, settled_outputs(engine, check_training(config)))
         require_known_epochs(self.config.schedule)
         engine.build()
         engine.check_idle("a trainer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -422,3 +423,56 @@ def test_what_knows_no_adapters_says_so() -> None:
         loom.Mesh(net)
     with pytest.raises(StateError, match="knows no adapters"):
         loom.TweenTrainer(net).fit((np.ones((4, 3)), np.ones((4, 2))), config(loss="mse"))
+
+
+CALLBACKS: dict[str, Callable[[], loom.Callback]] = {
+    "early stopping": lambda: loom.EarlyStopping(patience=9, restore_best_weights=True),
+    "moving average": lambda: loom.ExponentialMovingAverage(0.5),
+    "mean of epochs": lambda: loom.StochasticWeightAveraging(1),
+    "slow weights": lambda: loom.Lookahead(2),
+    "histograms": loom.WeightHistograms,
+    "checkpoint": lambda: loom.ModelCheckpoint("best.loom", save_best_only=True),
+}
+
+
+@pytest.mark.parametrize("name", CALLBACKS)
+def test_callbacks_keep_adapters_beside_packed_weights_without_masters(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(48, 32)), random.integers(0, 3, 48)
+
+    def made(*, dropped: bool) -> loom.Network:
+        net = loom.Sequential([nn.Dense(16, activation="tanh"), nn.LayerNorm(), nn.Dense(3)], 32, seed=0)
+        net.morph("int4")
+        if dropped:
+            net.drop_master()
+        return net.add_adapter("mine", rank=2)
+
+    config = loom.TrainingConfig(
+        epochs=6, batch_size=16, loss="cross_entropy", learning_rate=0.05, verbose=False, device="cpu"
+    )
+    data, held = (x[:32], y[:32]), (x[32:], y[32:])
+    with_masters, without = made(dropped=False), made(dropped=True)
+    one = loom.train(with_masters, data, config, held, callbacks=[CALLBACKS[name]()])
+    two = loom.train(without, data, config, held, callbacks=[CALLBACKS[name]()])
+    assert two.history == one.history
+    np.testing.assert_array_equal(without.predict(x), with_masters.predict(x))
+    if name == "early stopping":
+        assert without.evaluate(held)["loss"] == pytest.approx(min(two.history["val_loss"]), rel=1e-6)
+
+
+def test_a_state_without_packed_weights_sets_all_else() -> None:
+    net = loom.Sequential([nn.Dense(3)], input_shape=32, seed=0).morph("int4").drop_master()
+    net.add_adapter("mine", rank=2)
+    adapter = {"0.0.0.0.weight.mine.lora_b": np.ones((3, 2))}
+    left = net.load_state_dict(adapter, strict=False)
+    assert left.missing_keys == ["0.0.0.0.bias", "0.0.0.0.weight", "0.0.0.0.weight.mine.lora_a"]
+    assert left.unexpected_keys == []
+    assert (net.layers[0].parameters["weight.mine.lora_b"] == 1.0).all()
+    before = net.fingerprint()
+    for strict in (True, False):
+        with pytest.raises(loom.StateError, match="master of these weights was dropped"):
+            net.load_state_dict({**adapter, "0.0.0.0.weight": np.ones((3, 32))}, strict)
+    assert net.fingerprint() == before

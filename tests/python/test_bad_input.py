@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -36,7 +35,7 @@ PREDICT: list[tuple[Callable[[loom.Network], object], type[Exception], str]] = [
     (lambda net: net.predict(3.0), loom.ShapeError, "expected"),
     (lambda net: net.predict(np.ones((0, 6))), loom.InvalidValueError, "no rows"),
     (lambda net: net.predict(nan_in(X, 3)), loom.NonFiniteError, "first in row 3"),
-    (lambda net: net.predict(np.full((1, 6), 1e300)), loom.NonFiniteError, "NaN or infinity"),
+    (lambda net: net.predict(np.full((1, 6), 1e300)), loom.NonFiniteError, "beyond float32"),
     (lambda net: net.predict([["a"] * 6]), loom.DTypeError, "expected real numbers"),
     (lambda net: net.predict(np.ones((2, 6), complex)), loom.DTypeError, "complex128"),
     (lambda net: net.predict([[1.0], [1.0, 2.0]]), loom.ShapeError, "different lengths"),
@@ -127,11 +126,8 @@ def test_it_is_refused_and_nothing_has_changed(
 ) -> None:
     net = mlp()
     before, config, expected = weights(net), net.config, net.predict(X)
-    with warnings.catch_warnings():
-        # NumPy warns when it makes infinity out of a number too large for float32.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        with pytest.raises(error, match=message) as raised:
-            call(net)
+    with pytest.raises(error, match=message) as raised:
+        call(net)
     assert isinstance(raised.value, loom.LoomError)
     assert weights(net) == before
     assert net.config == config

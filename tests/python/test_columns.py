@@ -275,3 +275,38 @@ def test_weights_and_several_targets() -> None:
     assert np.asarray(table.weight).tolist() == [1, 2, 1]
     net = loom.Sequential([nn.Dense(2)], input_shape=1, seed=0)
     assert len(net.fit(table, epochs=3, verbose=False).loss_history) == 3
+
+
+@pytest.mark.parametrize("learned", ["category", "Int64", "int64", "str", "float64"])
+@pytest.mark.parametrize("asked", ["category", "Int64", "int64", "str", "float64"])
+def test_a_category_is_the_same_as_text_and_as_number(learned: str, asked: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"shop": [3, 7, 11, 7, 3, 11], "sold": np.arange(6.0)})
+    categories = [] if learned in ("category", "str") else ["shop"]
+    table = loom.data.columns(frame.astype({"shop": learned}), target="sold", categories=categories)
+    new = pandas.DataFrame({"shop": [7, 3, 12]}).astype({"shop": asked})
+    found = loom.data.ColumnEncoder.from_config(table.encoder.to_config())(new)
+    places = [name.rpartition(" ")[2] for name in table.encoder.features]
+    wanted = [[float(place == shop) for place in places] for shop in ("7", "3", "12")]
+    assert found.tolist() == wanted
+    assert found[:2].sum() == 2.0
+    assert found[2].sum() == 0.0
+
+
+def test_gaps_of_pandas_own_kind() -> None:
+    pandas = pytest.importorskip("pandas")
+    held = [pandas.NA, "Oslo", None, "Rome"]
+    frames = [
+        pandas.DataFrame({"city": pandas.array(held, dtype="string"), "sold": np.arange(4.0)}),
+        pandas.DataFrame({"city": np.array(held, object), "sold": np.arange(4.0)}),
+        {"city": held, "sold": np.arange(4.0)},
+    ]
+    for frame in frames:
+        table = loom.data.columns(frame, target="sold")
+        assert table.encoder.features == ("city = Oslo", "city = Rome", "city is missing")
+        assert table.encoder(frame).tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 0]]
+    net = loom.Sequential([nn.Dense(2)], input_shape=1)
+    with pytest.raises(loom.DataError, match="label of row 0 is missing"):
+        net.fit(np.ones((4, 1)), frames[0]["city"], verbose=False)
+    with pytest.raises(loom.DataError, match="deviation is infinite"):
+        loom.data.columns({"a": [1e300, -1e300], "sold": [0.0, 1.0]}, target="sold")

@@ -218,7 +218,7 @@ def test_predict_refuses_with_the_reason(folder: Path, capsys: pytest.CaptureFix
     np.save("objects.npy", np.array([None]), allow_pickle=True)
     for source, reason in {
         "nowhere.npy": "cannot be read",
-        "words.csv": "line 2, column \"d\": 'red' is no number",
+        "words.csv": "line 2, column \"d\": 'red' is no number; what is no number has to be encoded",
         "ragged.csv": "line 2: 2 cells, and 4 in the first line",
         "empty.csv": "is empty",
         "broken.npz": "broken.npz",

@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,19 @@ def test_dice_by_loops() -> None:
         found.append(1 - (2 * np.sum(p * t) + 1) / (p.sum() + t.sum() + 1))
     value = losses.value_and_gradient(resolved(loss, target), output, target)[0]
     assert value == pytest.approx(np.mean(found), rel=1e-12)
+
+
+def test_cosines_are_learned_where_the_network_is(gpu: str) -> None:
+    x, y = RNG.normal(size=(40, 6)), RNG.normal(size=(40, 3))
+    nets = [
+        loom.Sequential([nn.Dense(8, activation="tanh"), nn.Dense(3)], input_shape=6, seed=1) for _ in "ab"
+    ]
+    with warnings.catch_warnings():
+        # A step that waits for the host would be told of.
+        warnings.simplefilter("error")
+        for net, device in zip(nets, ("cpu", gpu), strict=True):
+            loom.train(net, (x, y), quiet(loss="cosine", epochs=5, device=device))
+    np.testing.assert_allclose(nets[1].predict(x), nets[0].predict(x), rtol=0, atol=2e-4)
 
 
 def test_cosines_by_loops() -> None:

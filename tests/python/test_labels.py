@@ -190,3 +190,34 @@ def test_learning_by_targets_and_receipts_know_labels() -> None:
     )
     result = net().fit(X, KINDS["text"], epochs=2, receipt=True, verbose=False)
     assert loom.reproduce(result.receipt, (X, KINDS["text"])).difference is None
+
+
+def test_weights_of_classes_go_by_the_labels() -> None:
+    rows = np.random.default_rng(4)
+    x, places = rows.normal(size=(40, 3)), rows.integers(0, 2, 40)
+    y = np.array([1, 3])[places]
+
+    def made() -> loom.Network:
+        return loom.Sequential([nn.Dense(2)], input_shape=3, precision="float64", seed=0)
+
+    settings = {"loss": "cross_entropy", "epochs": 2, "verbose": False, "validation_split": 0.2}
+    labelled, by_place, listed = made(), made(), made()
+    one = labelled.fit(x, y, class_weight={1: 5.0}, **settings)
+    two = by_place.fit(x, places, class_weight={0: 5.0}, **settings)
+    three = listed.fit(x, y, class_weight=[5.0, 1.0], **settings)
+    assert one.history == two.history == three.history
+    assert labelled.fingerprint() != made().fingerprint()
+    np.testing.assert_array_equal(labelled.layers[0].weight, by_place.layers[0].weight)
+    np.testing.assert_array_equal(labelled.layers[0].weight, listed.layers[0].weight)
+    # What is asked later, and step by step, means the same.
+    loss = by_place.evaluate((x, places))["loss"]
+    assert labelled.evaluate((x, y))["loss"] == loss
+    config = loom.TrainingConfig(loss="cross_entropy", class_weight={3: 2.0})
+    other = loom.TrainingConfig(loss="cross_entropy", class_weight={1: 2.0})
+    assert labelled.evaluate((x, y), config)["loss"] == by_place.evaluate((x, places), other)["loss"]
+    stepped = loom.Trainer(labelled, config).step(x, y), loom.Trainer(by_place, other).step(x, places)
+    assert stepped[0] == stepped[1]
+    assert loom.LBFGS(labelled, config).config.class_weight == (1.0, 2.0)
+    assert loom.doctor(made(), (x, y), config).findings == loom.doctor(made(), (x, places), other).findings
+    with pytest.raises(loom.ConfigError, match="class 0, which is none of the labels: 1, 3"):
+        labelled.fit(x, y, class_weight={0: 5.0}, **settings)

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import loom
-from loom import nn
+from loom import losses, nn
 
 Array = NDArray[Any]
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "lbfgs.json").read_text())
@@ -96,12 +96,23 @@ def test_classes_weights_and_several_outputs() -> None:
     net[0, 1].add(nn.Dense(2))
     net.link((0, 0), (0, 2), combine="concat")[0, 2].add(nn.Dense(1))
     net.output("kind", (0, 1)).output("age", (0, 2))
-    config = loom.TrainingConfig(loss={"kind": "cross_entropy", "age": "mse"}, loss_weights={"age": 2.0})
+    config = loom.TrainingConfig(
+        loss={"kind": "cross_entropy", "age": "mse"},
+        loss_weights={"age": 2.0},
+        class_weight={"kind": {1: 3.0}},
+    )
     told = loom.LBFGS(net, config).fit(x, {"kind": kind, "age": age}, iterations=60)
     assert told[-1] < 0.02 * told[0]
     assert net.evaluate((x, {"kind": kind, "age": age}), config)["loss"] == pytest.approx(
         told[-1], rel=1e-4, abs=1e-6
     )
+
+    ended = loom.Sequential([nn.Dense(2), nn.Softmax()], input_shape=4, seed=0, precision="float64")
+    plain = loom.Sequential([nn.Dense(2)], input_shape=4, seed=0, precision="float64")
+    for loss in ("cross_entropy", losses.Focal(1.5)):
+        chosen = loom.TrainingConfig(loss=loss)
+        ours, theirs = (loom.LBFGS(each, chosen).fit(x, kind, iterations=5) for each in (ended, plain))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
     weighted = network()
     weight = rng.uniform(0.5, 2, 12)

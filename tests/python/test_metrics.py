@@ -262,3 +262,20 @@ def test_accuracy_decides_where_the_loss_does(random: np.random.Generator) -> No
         loss, outputs, targets = kinds_of_targets(random)[kind]
         expected = float(np.mean((outputs > 0) == (targets > 0.5)))
         assert through_a_network("accuracy", loss, outputs, targets) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["binary_cross_entropy", "binary_focal"])
+def test_accuracy_of_several_labels_counts_each_by_itself(random: np.random.Generator, loss: str) -> None:
+    outputs = random.normal(size=(70, 5)).astype(np.float32)
+    # Some rows have no label, and some have all.
+    targets = (random.random((70, 5)) < random.random((70, 1))).astype(np.float32)
+    expected = float(np.mean((outputs > 0) == (targets > 0.5)))
+    assert through_a_network("accuracy", loss, outputs, targets) == pytest.approx(expected, abs=1e-12)
+
+
+def test_r2_of_targets_far_from_zero_keeps_its_digits(random: np.random.Generator) -> None:
+    targets = 1.6e9 + random.normal(size=(500, 1)) * 10
+    outputs = targets + random.normal(size=(500, 1)) * 3
+    net = loom.Sequential([nn.Flatten()], input_shape=1, precision="float64")
+    found = net.evaluate((outputs, targets), loss="mse", metrics=["r2"], batch_size=37)["r2"]
+    assert found == pytest.approx(reference.r2_score(targets, outputs), abs=1e-9)

@@ -10,7 +10,7 @@ import pytest
 
 import loom
 from loom import nn
-from loom.errors import DataError, ShapeError
+from loom.errors import DataError
 from networks import Killed
 
 ROWS = 60
@@ -137,15 +137,6 @@ def test_gpu_learns_the_same(gpu: str) -> None:
     ours, theirs = here.predict(x), there.predict(x)
     for name in ("kind", "score"):
         np.testing.assert_allclose(theirs[name], ours[name], rtol=0, atol=2e-4)  # type: ignore[index]
-
-
-def test_outputs_with_steps_are_refused_by_name() -> None:
-    net = loom.Network((None,), grid=(1, 2))
-    net[0, 0].add(nn.Embedding(20, 4), nn.GRU(5, return_sequences=True), nn.Dense(2))
-    net[0, 1].add(nn.GRU(3))
-    net.output("said", (0, 0)).output("ends", (0, 1))
-    with pytest.raises(ShapeError, match='output "said" has the extents of the input, which are open'):
-        net.predict([[1, 2], [3]])
 
 
 def tagger() -> tuple[loom.Network, list[Any], list[Any]]:

@@ -481,3 +481,18 @@ def test_whatever_json_holds_is_read_or_refused(told: Any) -> None:
     body = told if isinstance(told, bytes) else json.dumps({"inputs": told}).encode()
     with suppress(BodyError):
         from_json(body)
+
+
+@pytest.mark.parametrize("end", ["linear", "sigmoid"])
+def test_two_classes_of_one_output_have_labels(end: Any) -> None:
+    net = loom.Sequential([nn.Dense(1, activation=end)], input_shape=2, seed=1)
+    x = np.random.default_rng(0).normal(size=(30, 2)).astype("float32")
+    loss = "binary_cross_entropy" if end == "linear" else "mse"
+    y = np.where(x[:, 0] > 0, "up", "down") if end == "linear" else x[:, 0] > 0
+    settings = {"epochs": 60, "learning_rate": 0.1, "ignore_findings": "all", "verbose": False}
+    net.fit(x, y, loss=loss, **settings)
+    net.card = loom.ModelCard(labels=["down", "up"])
+    with served(net) as client:
+        told = client.post("/predict", json={"inputs": x.tolist()}).json()
+    assert told["labels"] == net.predict_classes(x).tolist()
+    assert set(told["labels"]) == {"down", "up"}

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 
@@ -13,8 +14,9 @@ pytest.importorskip("tokenizers", reason="the extra text is not installed")
 
 import loom
 from loom import nn
-from loom.command_line import main
+from loom.command_line import main, serve
 from loom.errors import ConfigError, InvalidValueError, ShapeError
+from loom.network import adapter_files
 from loom.text import ChatTemplate, Examples, LanguageModel, Vocabulary, align, examples, fine_tune
 from text_models import CHAT, byte_level, decoder, write_folder
 
@@ -328,6 +330,60 @@ def test_tune_writes_an_adapter_and_the_merged_network(
     merged = loom.load(tmp_path / "whole.loom")
     x = np.arange(1, 1 + net.input_shape[0])[None] % 30
     np.testing.assert_allclose(merged.predict(x), net.predict(x), atol=1e-4)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_tune_loses_nothing_of_what_it_has_learned(
+    named: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By default all products have an adapter, the head's among them.
+    folder = write_folder(tmp_path / "model", decoder(400), byte_level())
+    data = tmp_path / "rows.jsonl"
+    data.write_text(json.dumps({"prompt": "Once upon", "completion": " a time"}))
+    words = f"tune {folder} {data} --output {tmp_path / 'adapter'} --rank 2 --learning-rate 0.05"
+    if not named:
+        # Of a family whose weights have other names.
+        monkeypatch.setitem(adapter_files._NAMINGS, "llama", lambda network: iter(()))
+    assert main([*words.split(), "--epochs", "2", "--merge", str(tmp_path / "whole.loom")]) == 0
+    assert ("names" in capsys.readouterr().out) is not named
+    kept = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert ("lm_head" in kept["target_modules"]) is named
+    plain = loom.text.load(folder).network
+    x = np.arange(1, 1 + plain.input_shape[0])[None] % 30
+    before = plain.predict(x)
+    plain.load_adapter(tmp_path / "adapter")
+    assert np.abs(plain.predict(x) - before).max() > 1e-3
+    np.testing.assert_allclose(loom.load(tmp_path / "whole.loom").predict(x), plain.predict(x), atol=1e-4)
+
+
+def test_what_was_tuned_writes_and_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    testing = pytest.importorskip("fastapi.testclient")
+    pytest.importorskip("prometheus_client")
+    folder = write_folder(tmp_path / "model", decoder(400), byte_level())
+    data, adapter = tmp_path / "rows.jsonl", tmp_path / "adapter"
+    data.write_text("\n".join([json.dumps({"prompt": "Once upon", "completion": " a time"})] * 8))
+    words = f"tune {folder} {data} --output {adapter} --rank 4 --learning-rate 0.03 --epochs 20"
+    assert main(words.split()) == 0
+    model = loom.text.load(folder)
+    before = model.complete("Once upon", max_tokens=4, temperature=0).text
+    model = loom.text.load(folder)
+    model.network.load_adapter(adapter)
+    learned = model.complete("Once upon", max_tokens=4, temperature=0).text
+    assert learned != before
+    assert learned.startswith(" a time")
+    capsys.readouterr()
+    for more, told in (([], before), (["--adapter", str(adapter)], learned)):
+        asked = ["generate", str(folder), "Once upon", "--max-tokens", "4", "--temperature", "0", *more]
+        assert main(asked) == 0
+        assert capsys.readouterr().out == f"{told}\n"
+    with click.Context(serve.command):
+        app, _, _ = serve._of_language(str(folder), "cpu", {"adapter": str(adapter)})
+    with testing.TestClient(app) as client:
+        body = {"model": "model", "prompt": "Once upon", "max_tokens": 4, "temperature": 0}
+        answer = client.post("/v1/completions", json=body).json()
+    assert answer["choices"][0]["text"] == learned
+    assert main(["generate", str(folder), "Once", "--adapter", str(tmp_path / "none")]) == 1
+    assert "none" in capsys.readouterr().err
 
 
 def test_tune_refuses_what_it_cannot_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

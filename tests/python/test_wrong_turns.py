@@ -124,7 +124,7 @@ TURNS: dict[str, tuple[Callable[[], object], str]] = {
     "schedules.ReduceLROnPlateau": (lambda: anything.schedules.ReduceLROnPlateau, "the callback loom"),
     # Training.
     "epochs=3.0": (lambda: fit(epochs=3.0), "as a whole number: 3"),
-    "batch_size=None": (lambda: fit(batch_size=None), "leave it out for 32"),
+    "batch_size=None": (lambda: fit(batch_size=None), "leave it out for the usual size"),
     "epochs by place": (lambda: net().fit(X, Y, 3), r"fit\(x, y, epochs=3, batch_size=32\)"),
     "a config after x and y": (lambda: net().fit(X, Y, loom.TrainingConfig()), r"fit\(\(x, y\), config\)"),
     "config= with x and y": (lambda: net().fit(X, Y, config=loom.TrainingConfig()), "its settings by name"),

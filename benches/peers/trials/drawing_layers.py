@@ -154,7 +154,7 @@ def pool(chance: Chance, shape: Shape) -> nn.Layer:
 def resizing(chance: Chance, shape: Shape) -> nn.Layer | None:
     """Draws a layer that changes how many places a channel has, or zeroes whole channels."""
     axes = len(shape) - 1
-    kind = chance.whole(0, 4)
+    kind = chance.whole(0, 5)
     if kind == 0:
         scale = tuple(chance.whole(1, 3) for _ in shape[1:])
         linear = {1: "linear", 2: "bilinear", 3: "trilinear"}[axes]
@@ -169,12 +169,28 @@ def resizing(chance: Chance, shape: Shape) -> nn.Layer | None:
     if kind == 3:
         rate = 0.0 if chance.happens(0.7) else chance.real(0.1, 0.8)
         return _SPATIAL_DROPOUTS[axes](rate)  # type: ignore[no-any-return]
+    if kind == 4:
+        return ranged(chance, shape)
     if axes != 2:
         return None
     factor = chance.whole(1, 3)
     if shape[0] % factor**2 == 0 and chance.happens(0.7):
         return nn.PixelShuffle(factor)
     return None if any(extent % factor for extent in shape[1:]) else nn.PixelUnshuffle(factor)
+
+
+def ranged(chance: Chance, shape: Shape) -> nn.Layer:
+    """Draws a range of an axis, of which something is left."""
+    axis = chance.whole(0, len(shape) - 1)
+    start = chance.whole(0, shape[axis] - 1)
+    stop = chance.one([None, chance.whole(start + 1, shape[axis] + 2)])
+    from_behind = chance.happens(0.5)
+    return nn.Slice(
+        start - shape[axis] if from_behind else start,
+        stop,
+        step=chance.whole(1, 3),
+        axis=axis - len(shape) if chance.happens(0.5) else axis,
+    )
 
 
 def recurrent(chance: Chance, shape: Shape, context: int | None = None) -> nn.Layer | None:

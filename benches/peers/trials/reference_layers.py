@@ -371,6 +371,14 @@ def crop(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one o
     return x
 
 
+@computes(nn.Slice)
+def slice_axis(layer: nn.Slice, scope: Scope, x: Tensor) -> Tensor:
+    """A range of one axis, as Python takes it."""
+    taken = [slice(None)] * x.ndim
+    taken[layer.axis % (x.ndim - 1) + 1] = slice(layer.start, layer.stop, layer.step)
+    return x[tuple(taken)]
+
+
 @computes(nn.Dropout, nn.SpatialDropout1D, nn.SpatialDropout2D, nn.SpatialDropout3D, nn.GaussianNoise)
 def dropout(layer: nn.Layer, scope: Scope, x: Tensor) -> Tensor:
     """Nothing at inference, and nothing at rate 0; other rates are not trained here."""

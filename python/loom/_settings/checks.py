@@ -52,7 +52,9 @@ def whole(where: str, name: str, value: object, *, least: int, most: int = (1 <<
     )
     number = _index(value)
     if number is None or number < least:
-        raise ConfigError(f"{where}: {name} must be {wanted}, got {shown(value)}{meant(name, value)}")
+        raise ConfigError(
+            f"{where}: {name} must be {wanted}, got {shown(value)}{meant(name, value, counts=True)}"
+        )
     if number >= 1 << 64:
         raise ConfigError(f"{where}: {name} must be below 2**64, got {shown(value)}")
     if number > most:
@@ -88,7 +90,9 @@ def real(
             if bound is not None
         ]
         wanted = "a finite number" + (" " + " and ".join(bounds) if bounds else "")
-        raise ConfigError(f"{where}: {name} must be {wanted}, got {shown(value)}{meant(name, value)}")
+        raise ConfigError(
+            f"{where}: {name} must be {wanted}, got {shown(value)}{meant(name, value, counts=False)}"
+        )
     return number
 
 

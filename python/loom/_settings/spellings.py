@@ -39,6 +39,7 @@ _LOSSES = frozenset(
         "cross_entropy",
         "ctc",
         "dice",
+        "focal",
         "hinge",
         "huber",
         "kl_divergence",

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 __all__ = ["meant"]
 
-_UNKNOWN_SIZE = "leave it out for 32; an array of all samples at once is batch_size=len(x)"
+_UNKNOWN_SIZE = "leave it out for the usual size; all samples at once are batch_size=len(x)"
+_SHARE = "it is a share of all samples, such as 0.2"
 _RATES = "the rate is a number, and schedule= changes it: schedule=loom.schedules.Cosine(), or another"
 
 _OF_NAMES: dict[str, Callable[[object], str | None]] = {
@@ -22,6 +23,8 @@ _OF_NAMES: dict[str, Callable[[object], str | None]] = {
     "epochs": lambda value: (
         "a network that is to stay as it is needs no training: net.evaluate((x, y))" if value == 0 else None
     ),
+    "validation_split": lambda value: _SHARE if _at_least_one(value) else None,
+    "fraction": lambda value: _SHARE if _at_least_one(value) else None,
     "units": lambda value: "one number: the size of the input is inferred" if _several(value) else None,
     "rate": lambda value: (
         "it is the share that is dropped, as 0.5" if isinstance(value, (int, float)) and value >= 1 else None
@@ -29,16 +32,17 @@ _OF_NAMES: dict[str, Callable[[object], str | None]] = {
 }
 
 
-def meant(name: str, value: object) -> str:
+def meant(name: str, value: object, *, counts: bool) -> str:
     """Returns what to write instead, after a semicolon; nothing where it is anybody's guess.
 
     Args:
         name: The setting's.
         value: What was given.
+        counts: Whether it is to be a whole number.
     """
     told = _OF_NAMES.get(name)
     try:
-        said = (None if told is None else told(value)) or _number(value)
+        said = (None if told is None else told(value)) or _number(value, counts=counts)
     except Exception:  # noqa: BLE001 - users' own classes may raise anything, and what is said is only a hint
         return ""
     return "" if said is None else f"; {said}"
@@ -48,12 +52,16 @@ def _several(value: object) -> bool:
     return isinstance(value, (list, tuple))
 
 
-def _number(value: object) -> str | None:
+def _at_least_one(value: object) -> bool:
+    return isinstance(value, (int, float)) and value >= 1
+
+
+def _number(value: object, *, counts: bool) -> str | None:
     """Says which number a text or a whole float stands for."""
     if isinstance(value, str) and len(value) <= 40:
         number = float(value)
         return f"without quotes: {value.strip()}" if not math.isnan(number) else None
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+    if counts and isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
         return f"as a whole number: {int(value)}"
     if _several(value) and len(value) == 1:  # type: ignore[arg-type]
         return f"without brackets: {value[0]!r}"  # type: ignore[index]

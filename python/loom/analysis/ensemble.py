@@ -471,6 +471,10 @@ class Ensemble:
                 "binary_cross_entropy takes logits, but a majority gives shares of votes; "
                 'measure loss="mse", or let the ensemble vote by "mean"'
             )
+        if name == "focal" and self._gives_probabilities(output):
+            raise ConfigError(
+                'the focal loss takes logits, and these are probabilities; measure loss="nll" or metrics'
+            )
         if name == "cross_entropy" and self._gives_probabilities(output):
             return "nll"
         return used

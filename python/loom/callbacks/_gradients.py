@@ -34,11 +34,11 @@ def gradients_of(
     output = copy.forward(as_numpy(x, what="sample"), training=False)
     # A softmax that ends a network is the cross-entropy's own.
     absorbed = losses.is_classification(config.loss) and copy.layers[-1].kind == "softmax"
-    loss = "nll" if absorbed else config.loss
+    judge = losses.behind_softmax if absorbed else losses.value_and_gradient
     copy.zero_gradients()
     copy.backward(
-        losses.value_and_gradient(
-            loss, output, y, label_smoothing=config.label_smoothing, class_weight=config.class_weight
+        judge(
+            config.loss, output, y, label_smoothing=config.label_smoothing, class_weight=config.class_weight
         )[1]
     )
     return {

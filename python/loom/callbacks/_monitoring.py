@@ -45,6 +45,9 @@ def _meant(monitor: str, values: dict[str, float]) -> str:
     ours = spelling(name, names())
     if ours is not None and prefix + ours in values:
         return f'; in loom that is "{prefix}{ours}"'
+    by_output = [log for log in values if log.startswith(prefix) and log.endswith(f"_{ours or name}")]
+    if by_output:
+        return f"; of outputs with names there is {' and '.join(map(repr, by_output))}"
     if ours is not None or name in names():
         return f'; metrics=["{ours or name}"] of training makes "{prefix}{ours or name}"'
     return ""
@@ -52,7 +55,10 @@ def _meant(monitor: str, values: dict[str, float]) -> str:
 
 def rises(monitor: str) -> bool:
     """Returns whether more of a log is better, by its name."""
-    return monitor.endswith(_RISING) or is_score(monitor.removeprefix("val_"))
+    name = monitor.removeprefix("val_")
+    # Of outputs with names these stand first.
+    parts = name.split("_")
+    return monitor.endswith(_RISING) or any(is_score("_".join(parts[at:])) for at in range(len(parts)))
 
 
 def improves(value: float, best: float, monitor: str, mode: str, min_delta: float) -> bool:

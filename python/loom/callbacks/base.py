@@ -6,7 +6,8 @@ of validation beginning with "val_"; batch hooks get the batch's loss.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
@@ -29,6 +30,18 @@ class StopTraining(Exception):  # noqa: N818 - a signal like StopIteration, not 
     Training stops after the current step, `on_train_end` still runs, and
     `loom.train` returns its result as usual.
     """
+
+
+class Average(Protocol):
+    """What callbacks ask of the one that averages weights."""
+
+    def give(self) -> None:
+        """Gives the network the average."""
+        ...
+
+    def restore(self) -> None:
+        """Gives the network its own weights back."""
+        ...
 
 
 class TrainedNetwork(Protocol):
@@ -72,6 +85,7 @@ class Callback:
             return super().__new__(cls)
 
     _network: TrainedNetwork | None = None
+    _measured_average: Average | None = None
     params: Mapping[str, Any] = {}
     stop_training: bool = False
     # Whether Ctrl-C is heard in the hooks of a callback of loom's, too; in those of users' it always is.
@@ -97,6 +111,10 @@ class Callback:
         """Receives how the training goes."""
         self.params = params
 
+    def set_average(self, average: Average | None) -> None:
+        """Receives the callback whose average validation measures; None where it measures the weights."""
+        self._measured_average = average
+
     @property
     def state_key(self) -> str:
         """What its state is found by in a resumed run; the name of the class."""
@@ -120,6 +138,23 @@ class Callback:
     @property
     def _resumed(self) -> bool:
         return bool(self.params.get("resumed"))
+
+    @contextmanager
+    def _as_measured(self, log: str) -> Iterator[None]:
+        """Has the network the weights that a log of this epoch was measured with.
+
+        Logs of validation are of the average where a callback averages weights, and that is what goes with
+        them; all others are of the network's own.
+        """
+        average = self._measured_average if log.startswith("val_") else None
+        if average is None:
+            yield
+            return
+        average.give()
+        try:
+            yield
+        finally:
+            average.restore()
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Runs before the first epoch."""

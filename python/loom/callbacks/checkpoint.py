@@ -27,7 +27,8 @@ class ModelCheckpoint(Callback):
         filepath: Where to; may name the epoch (from 1) and logs:
             "run-{epoch:03d}-{val_loss:.3f}.loom".
         monitor: The log that is watched with `save_best_only`.
-        save_best_only: Saves only when the watched log improves.
+        save_best_only: Saves only when the watched log improves; beside a callback that averages weights,
+            and for a log of validation, the average that it was measured with.
         mode: "min", "max", or "auto": max for accuracies, r2 and
             scikit-learn's scores, otherwise min.
         optimizer: Whether the files hold what a resumed run goes on from, too: the optimizer's
@@ -99,7 +100,8 @@ class ModelCheckpoint(Callback):
             self.judge(epoch, logs)
         self._judged = None
         if self._due is not None:
-            self.network.save(self._due, optimizer=self.optimizer)
+            with self._as_measured(self.monitor if self.save_best_only else ""):
+                self.network.save(self._due, optimizer=self.optimizer)
 
     def _path(self, epoch: int, logs: Logs | None) -> Path:
         try:

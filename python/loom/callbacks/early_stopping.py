@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from loom._settings.checks import choice, flag, real, whole
 from loom._settings.encoding import Plain
 from loom.callbacks._monitoring import checked, improves, monitored
+from loom.callbacks._states import give_back, moving
 from loom.callbacks.base import Callback, Logs, StopTraining
 
 __all__ = ["EarlyStopping"]
@@ -30,7 +31,9 @@ class EarlyStopping(Callback, Plain):
         mode: "min", "max", or "auto": max for accuracies, r2 and
             scikit-learn's scores, otherwise min.
         restore_best_weights: Whether the network gets the weights of the best
-            epoch back when training ends. Whoever resumes such a run then goes on from those.
+            epoch back when training ends: those that the log was measured with, which beside a callback
+            that averages weights is the average, for logs of validation. Whoever resumes such a run then
+            goes on from those, or, beside such a callback, from where training was.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -103,13 +106,13 @@ class EarlyStopping(Callback, Plain):
             self.best_epoch = epoch
             self._waited = 0
             if self.restore_best_weights:
-                self._best_weights = {
-                    name: np.array(values) for name, values in self.network.state_dict().items()
-                }
+                with self._as_measured(self.monitor):
+                    state = moving(self.network)
+                self._best_weights = {name: np.array(values) for name, values in state.items()}
         else:
             self._stop_if_exhausted()
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         """Gives the best weights back, if asked; a resumed run may still need them."""
         if self.restore_best_weights and self._best_weights is not None:
-            self.network.load_state_dict(self._best_weights)
+            give_back(self.network, self._best_weights)

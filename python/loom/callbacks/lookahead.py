@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._settings.checks import real, whole
-from loom.callbacks._averaging import lasting
+from loom.callbacks._states import give_back, lasting, moving
 from loom.callbacks.base import Callback, Logs
 
 __all__ = ["Lookahead"]
@@ -61,7 +61,7 @@ class Lookahead(Callback):
         """Begins from the weights as they are, or goes on."""
         if not self._resumed or not self.weights:
             self._steps = 0
-            self.weights = lasting(self.network, self.network.state_dict())
+            self.weights = lasting(self.network, moving(self.network))
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         """Moves the slow weights when it is time."""
@@ -70,7 +70,7 @@ class Lookahead(Callback):
             self._move()
 
     def _move(self) -> None:
-        state = self.network.state_dict()
+        state = moving(self.network)
         for name, values in lasting(self.network, state).items():
             slow = self.weights.get(name)
             if slow is not None and slow.shape == values.shape:
@@ -78,4 +78,4 @@ class Lookahead(Callback):
             else:
                 self.weights[name] = values
         # What layers carry stays.
-        self.network.load_state_dict({**state, **self.weights})
+        give_back(self.network, {**state, **self.weights})

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from loom._settings.checks import flag, real, whole
-from loom.callbacks._averaging import lasting
-from loom.callbacks.base import Callback, Logs
+from loom._settings.checks import real, whole
+from loom.callbacks._averaging import Averaging
+from loom.callbacks._states import lasting, moving
+from loom.callbacks.base import Logs
 
 __all__ = ["ExponentialMovingAverage"]
 
 
-class ExponentialMovingAverage(Callback):
+class ExponentialMovingAverage(Averaging):
     """Keeps an exponential moving average of the weights, and gives it to the network at the end.
 
     As Polyak and Juditsky (1992) showed for means over steps, they are often better than the last weights,
@@ -23,7 +23,8 @@ class ExponentialMovingAverage(Callback):
     weights`: the factor in step t, from 0, is min(decay, t / (t + 1)).
 
     Validation measures the average, so that `val_loss` and what goes by it are about what the network will
-    have at the end. Training itself goes on from the weights as they are; a resumed run, too.
+    have at the end: `EarlyStopping`, `ModelCheckpoint` and run folders keep the average of the epoch that was
+    best by it. Training itself goes on from the weights as they are; a resumed run, too.
 
     Args:
         decay: How much of the average stays from one time to the next; below 1.
@@ -49,13 +50,9 @@ class ExponentialMovingAverage(Callback):
         where = "ExponentialMovingAverage"
         self.decay = real(where, "decay", decay, least=0.0, below=1.0)
         self.every = whole(where, "every", every, least=1)
-        self.validates = flag(where, "validates", validates)
-        self.keeps = flag(where, "keeps", keeps)
-        self.weights: dict[str, NDArray[Any]] = {}
-        """The average by name, as `Network.state_dict` names it; empty before the first step."""
+        super().__init__(where, validates=validates, keeps=keeps)
         self._taken = 0
         self._steps = 0
-        self._own: dict[str, NDArray[Any]] | None = None
 
     def __repr__(self) -> str:
         return f"ExponentialMovingAverage({self.decay}, every={self.every})"
@@ -76,7 +73,7 @@ class ExponentialMovingAverage(Callback):
         """Begins anew, or goes on."""
         if not self._resumed:
             self.weights, self._taken, self._steps, self._own = {}, 0, 0, None
-        self._restore()
+        self.restore()
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         """Takes the weights into the average."""
@@ -85,34 +82,9 @@ class ExponentialMovingAverage(Callback):
             return
         factor = min(self.decay, self._taken / (self._taken + 1))
         self._taken += 1
-        for name, values in lasting(self.network, self.network.state_dict()).items():
+        for name, values in lasting(self.network, moving(self.network)).items():
             if name in self.weights and self.weights[name].shape == values.shape:
                 average = self.weights[name]
                 average += (1 - factor) * (values - average)
             else:
                 self.weights[name] = values
-
-    def on_test_begin(self, logs: Logs | None = None) -> None:
-        """Gives the network the average to be measured."""
-        if self.validates:
-            self._give()
-
-    def on_test_end(self, logs: Logs | None = None) -> None:
-        """Gives the network its own weights back."""
-        self._restore()
-
-    def on_train_end(self, logs: Logs | None = None) -> None:
-        """Gives the network the average."""
-        if self.keeps:
-            self._give()
-
-    def _give(self) -> None:
-        if self.weights:
-            own = {name: np.array(values) for name, values in self.network.state_dict().items()}
-            self.network.load_state_dict({**own, **self.weights})
-            self._own = own
-
-    def _restore(self) -> None:
-        if self._own is not None:
-            own, self._own = self._own, None
-            self.network.load_state_dict(own)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from loom._interrupts import Interrupts
 from loom._settings.objects import hook_remark
 from loom._settings.suggestions import shown
+from loom.callbacks._averaging import Averaging
 from loom.callbacks.base import Callback, StopTraining, TrainedNetwork
 from loom.callbacks.checkpoint import ModelCheckpoint
 from loom.callbacks.functions import LambdaCallback
@@ -47,6 +48,10 @@ class CallbackList:
             callback.stop_training = False
             callback.set_params(params)
             callback.set_model(network)
+        self._averages = [callback for callback in self.callbacks if isinstance(callback, Averaging)]
+        measured = _one_average(self._averages)
+        for callback in self.callbacks:
+            callback.set_average(measured)
 
     @property
     def wants_batches(self) -> bool:
@@ -96,6 +101,10 @@ class CallbackList:
         callbacks = self.callbacks
         if hook == "on_epoch_end":
             callbacks = self._checkpoints_last(*arguments)
+        elif hook == "on_train_end":
+            # What early stopping has kept, and what others look at, comes after the average.
+            others = [callback for callback in callbacks if callback not in self._averages]
+            callbacks = [*self._averages, *others]
         interrupted: KeyboardInterrupt | None = None
         for callback in callbacks:
             try:
@@ -128,6 +137,18 @@ class CallbackList:
         if not self.stop_requested:
             self.stop_requested = True
             self.message = message
+
+
+def _one_average(averages: list[Averaging]) -> Averaging | None:
+    """Returns the callback whose average is measured, if there is one; refuses two that want the same."""
+    for setting, what in (("validates", "validation measures"), ("keeps", "the network has in the end")):
+        found = [type(average).__name__ for average in averages if getattr(average, setting)]
+        if len(found) > 1:
+            raise ConfigError(
+                f"callbacks: {what} one average, and {' and '.join(found)} each give theirs; set "
+                f"{setting}=False in all but one"
+            )
+    return next((average for average in averages if average.validates), None)
 
 
 def _is_ours(callback: Callback) -> bool:

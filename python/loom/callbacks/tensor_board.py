@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from loom._settings.checks import flag, whole
 from loom.callbacks._board_graph import nodes, written
 from loom.callbacks._pace import Pace
+from loom.callbacks._states import moving
 from loom.callbacks.base import Callback, Logs
 from loom.errors import FileError
 from loom.extras import require
@@ -115,7 +116,7 @@ class TensorBoard(Callback):
         for name, value in self._pace.figures(self.params).items():
             self._writer.add_scalar(f"pace/{name}", value, self._epochs)
         if self.histograms:
-            for name, values in self.network.state_dict().items():
+            for name, values in moving(self.network).items():
                 if values.size:
                     self._writer.add_histogram(name.replace(".", "/"), values, self._epochs)
         self._writer.flush()

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from loom._settings.checks import flag, real, whole
-from loom.callbacks._averaging import lasting
-from loom.callbacks.base import Callback, Logs
+from loom._settings.checks import real, whole
+from loom.callbacks._averaging import Averaging
+from loom.callbacks._states import lasting, moving
+from loom.callbacks.base import Logs
 
 __all__ = ["StochasticWeightAveraging"]
 
 
-class StochasticWeightAveraging(Callback):
+class StochasticWeightAveraging(Averaging):
     """Averages the weights over the ends of late epochs, and gives the mean to the network at the end (SWA).
 
     Izmailov et al. (2018): the mean of weights that a rather high, constant rate goes on moving lies in a
@@ -23,8 +23,9 @@ class StochasticWeightAveraging(Callback):
     nothing: a constant one, or one with restarts, of which `every` is a cycle. All weights count the same,
     unlike in `ExponentialMovingAverage`.
 
-    Running statistics of norms are averaged like the weights. Training goes on from the weights as they
-    are; a resumed run, too.
+    Running statistics of norms are averaged like the weights. Validation measures the mean, and
+    `EarlyStopping`, `ModelCheckpoint` and run folders keep that of the epoch that was best by it. Training
+    goes on from the weights as they are; a resumed run, too.
 
     Args:
         start: From which epoch on, as a whole number, or after which share of all epochs, from 0 to below 1.
@@ -52,14 +53,10 @@ class StochasticWeightAveraging(Callback):
         checked = whole(where, "start", start, least=0) if counted else None
         self.start: float = real(where, "start", start, least=0.0, below=1.0) if checked is None else checked
         self.every = whole(where, "every", every, least=1)
-        self.validates = flag(where, "validates", validates)
-        self.keeps = flag(where, "keeps", keeps)
-        self.weights: dict[str, NDArray[Any]] = {}
-        """The mean by name, as `Network.state_dict` names it; empty before the first epoch that counts."""
+        super().__init__(where, validates=validates, keeps=keeps)
         self.count = 0
         """Of how many epochs' weights it is the mean."""
         self._epoch = 0
-        self._own: dict[str, NDArray[Any]] | None = None
 
     def __repr__(self) -> str:
         return f"StochasticWeightAveraging({self.start}, every={self.every})"
@@ -80,7 +77,7 @@ class StochasticWeightAveraging(Callback):
         """Begins anew, or goes on."""
         if not self._resumed:
             self.weights, self.count, self._own = {}, 0, None
-        self._restore()
+        self.restore()
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Takes note of where training is."""
@@ -89,23 +86,14 @@ class StochasticWeightAveraging(Callback):
 
     def on_test_begin(self, logs: Logs | None = None) -> None:
         """Gives the network the mean to be measured, with the epoch's weights in it."""
-        self._take()
         if self.validates:
-            self._give()
-
-    def on_test_end(self, logs: Logs | None = None) -> None:
-        """Gives the network its own weights back."""
-        self._restore()
+            self._take()
+            self.give()
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Takes the weights into the mean."""
-        self._restore()
+        self.restore()
         self._take()
-
-    def on_train_end(self, logs: Logs | None = None) -> None:
-        """Gives the network the mean."""
-        if self.keeps:
-            self._give()
 
     _measured = False
 
@@ -119,20 +107,9 @@ class StochasticWeightAveraging(Callback):
         if self._epoch < first or (self._epoch - int(first)) % self.every:
             return
         self.count += 1
-        for name, values in lasting(self.network, self.network.state_dict()).items():
+        for name, values in lasting(self.network, moving(self.network)).items():
             if name in self.weights and self.weights[name].shape == values.shape:
                 mean = self.weights[name]
                 mean += (values - mean) / self.count
             else:
                 self.weights[name] = values
-
-    def _give(self) -> None:
-        if self.weights:
-            own = {name: np.array(values) for name, values in self.network.state_dict().items()}
-            self.network.load_state_dict({**own, **self.weights})
-            self._own = own
-
-    def _restore(self) -> None:
-        if self._own is not None:
-            own, self._own = self._own, None
-            self.network.load_state_dict(own)

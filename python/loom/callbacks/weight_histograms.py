@@ -12,6 +12,7 @@ from loom._figures import empty_figure, finished
 from loom._palette import COLORS
 from loom._settings.checks import whole
 from loom.callbacks._gradients import gradients_of
+from loom.callbacks._states import moving
 from loom.callbacks.base import Callback, Logs
 from loom.errors import ConfigError, DataError
 
@@ -98,13 +99,13 @@ class WeightHistograms(Callback):
         """Forgets an earlier run, unless this one goes on from it."""
         if not self._resumed:
             self._forget()
-        self._before = self.network.state_dict()
+        self._before = moving(self.network)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Counts."""
         if (epoch + 1) % self.frequency:
             return
-        now = self.network.state_dict()
+        now = moving(self.network)
         for name, values in now.items():
             self._add(self.weights, name, epoch, values)
             before = self._before.get(name)

@@ -31,6 +31,7 @@ def command(
     system: str | None,
     dtype: str | None,
     activations: str | None,
+    adapter: str | None,
     capacity: int | None,
     device: str,
     **options: Unpack[Options],
@@ -42,7 +43,7 @@ def command(
     """
     from loom.errors import ConfigError
 
-    talks = opened(model, dtype, activations, capacity, device)
+    talks = opened(model, dtype, activations, capacity, device, adapter)
     begin = [] if system is None else [{"role": "system", "content": system}]
     # A model that does not chat says so before anything is typed.
     talks.chat_text([*begin, {"role": "user", "content": "Hello"}])

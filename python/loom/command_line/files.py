@@ -219,7 +219,8 @@ class Table:
             if wrong is not None:
                 raise DataError(
                     f'{self.path}, line {line}, column "{self.names[wrong]}": {row[wrong]!r} is no number; '
-                    "what is no number has to be encoded first"
+                    "what is no number has to be encoded first, as loom.data.columns(frame, target=...) does "
+                    "in Python, and `loom predict` then reads such a table"
                 )
         return np.array([[float(row[place]) for place in places] for row in self.rows], np.float64)
 

@@ -27,6 +27,7 @@ def command(
     prompt: str,
     dtype: str | None,
     activations: str | None,
+    adapter: str | None,
     capacity: int | None,
     device: str,
     **options: Unpack[Options],
@@ -37,5 +38,5 @@ def command(
     is left out is as the model's files recommend. Needs the extra "text".
     """
     text = sys.stdin.read() if prompt == "-" else prompt
-    with opened(model, dtype, activations, capacity, device).generate(text, **options) as pieces:
+    with opened(model, dtype, activations, capacity, device, adapter).generate(text, **options) as pieces:
         told(pieces)

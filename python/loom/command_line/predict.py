@@ -68,17 +68,12 @@ def command(
     ):
         # Numbers in text have no type.
         x = x.astype(np.int64)
+    y: Any = net.predict_classes(x, batch_size) if classes else net.predict(x, batch_size=batch_size)
     if several:
-        named: Any = net.predict_classes(x, batch_size) if classes else net.predict(x, batch_size=batch_size)
-        _write_named(target, named)
+        _write_named(target, y)
         return
-    found: Any = net.predict(x, batch_size=batch_size)
-    y: Any = found
     told = net.card.labels
     labels = None if isinstance(told, Mapping) else told
-    if classes:
-        indices = y.argmax(axis=-1)
-        y = np.array(labels)[indices] if labels is not None and len(labels) == y.shape[-1] else indices
     if ending == ".npy":
         try:
             np.save(Path(str(target)), y, allow_pickle=False)

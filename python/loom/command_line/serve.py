@@ -42,6 +42,9 @@ _LONGEST_END = 30.0
 @click.option("--max-rows", type=int, help="Networks: most samples in a request.  [default: 4096]")
 @click.option("--dtype", help='Language models: pack the weights, such as "int8".')
 @click.option(
+    "--adapter", type=click.Path(), help="Language models: the folder of an adapter beside the weights."
+)
+@click.option(
     "--capacity", type=int, help="Language models: most tokens of a prompt and its answer together."
 )
 @click.option("--name", help="Language models: what it is called.  [default: the file's name]")
@@ -79,7 +82,7 @@ def command(
 
 
 _OF_NETWORKS = ("batch_rows", "wait", "max_rows")
-_OF_LANGUAGE = ("dtype", "capacity", "name", "draft", "api_key", "max_running", "max_tokens")
+_OF_LANGUAGE = ("dtype", "adapter", "capacity", "name", "draft", "api_key", "max_running", "max_tokens")
 
 
 def _check_none(given: dict[str, Any], names: tuple[str, ...], what: str) -> None:
@@ -110,10 +113,13 @@ def _of_language(file: str, device: str, given: dict[str, Any]) -> tuple[Any, fl
     _check_none(given, _OF_NETWORKS, "a language model")
     loading = {name: given.pop(name) for name in ("dtype", "capacity") if name in given}
     draft = guessing_by(given.pop("draft", None))
+    adapter = given.pop("adapter", None)
     path = Path(file)
     usual = path.stem if path.suffix == ".gguf" else path.resolve().name
     settings = LanguageSettings(**{"name": usual, **given})
     model = load(file, **loading, device=device)
+    if adapter is not None:
+        model.network.load_adapter(adapter)
     app = create_language_app(model, settings, draft=draft)
     return app, min(settings.timeout, _LONGEST_END), "/"
 

@@ -26,6 +26,11 @@ _ACTIVATIONS = click.option(
     type=click.Choice(["int8"]),
     help="Quantise activations, too: faster on a processor with packed weights.",
 )
+_ADAPTER = click.option(
+    "--adapter",
+    type=click.Path(),
+    help="The folder of an adapter beside the weights, as `loom tune` and peft write it.",
+)
 _WRITING = (
     click.option("--max-tokens", type=int, help="Most tokens of an answer."),
     click.option("--temperature", type=float, help="0 takes the likeliest token each time."),
@@ -86,7 +91,7 @@ def model_options(command: _Command) -> _Command:
 
 def answering_options(command: _Command) -> _Command:
     """Adds the options of how a model is loaded to answer."""
-    return _with(command, (_MODEL[0], _ACTIVATIONS, *_MODEL[1:]))
+    return _with(command, (_MODEL[0], _ACTIVATIONS, _ADAPTER, *_MODEL[1:]))
 
 
 def writing_options(command: _Command) -> _Command:
@@ -101,12 +106,20 @@ def _with(command: _Command, options: Iterable[Callable[[_Command], _Command]]) 
 
 
 def opened(
-    model: str, dtype: str | None, activations: str | None, capacity: int | None, device: str
+    model: str,
+    dtype: str | None,
+    activations: str | None,
+    capacity: int | None,
+    device: str,
+    adapter: str | None = None,
 ) -> LanguageModel:
-    """Returns the model."""
+    """Returns the model, with an adapter beside its weights if there is one."""
     from loom.text import load
 
-    return load(model, dtype, capacity=capacity, device=device, activations=activations)
+    found = load(model, dtype, capacity=capacity, device=device, activations=activations)
+    if adapter is not None:
+        found.network.load_adapter(adapter)
+    return found
 
 
 def told(pieces: Iterable[str]) -> None:

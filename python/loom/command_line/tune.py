@@ -58,6 +58,7 @@ def command(
     "chosen": ..., "rejected": ...}; or it is a .txt file, which is one text. An adapter is trained beside the
     weights and written in peft's format. Needs the extra "text".
     """
+    from loom.errors import ConfigError
     from loom.optimizers import AdamW
     from loom.text.tuning import align, fine_tune
     from loom.training.config import TrainingConfig
@@ -85,7 +86,13 @@ def command(
         told = {"join": options["join"], "pack": options["pack"], "completions": not options["all_tokens"]}
         result = fine_tune(tuned, rows, config, **adapter, **told)
     write(repr(result))
-    tuned.network.save_adapter(output, base=options["base"] or model)
+    base = options["base"] or model
+    try:
+        tuned.network.save_adapter(output, base=base)
+    except ConfigError:
+        # What was learned is kept in any case.
+        tuned.network.save_adapter(output, base=base, modules="loom")
+        write("weights have no names in Llama's family: the adapter has loom's own, which peft does not know")
     write(f"saved {output}")
     if options["merge"] is not None:
         tuned.network.merge_adapters().save(options["merge"])

@@ -114,6 +114,8 @@ def as_source(data: Data) -> Source:
 
 
 def _meant(data: object) -> str:
+    if isinstance(data, dict) and {"x", "y"} <= set(data):
+        return '; samples and targets are a tuple, (data["x"], data["y"])'
     if isinstance(data, str):
         return "; it opens no files: numpy.load, loom.data.columns(pandas.read_csv(path), target=...)"
     if hasattr(data, "__array__"):
@@ -153,6 +155,9 @@ def _checked(batch: TrainingBatch, where: str) -> ArraySource:
         several = isinstance(batch.input, (list, tuple)) and y.ndim and x.shape[1:2] == y.shape[:1]
         told = "; several inputs go by name: docs/guides/several-inputs.md" if several else ""
         raise DataError(f"{where}: input has {rows} samples but the target's shape is {y.shape}{told}")
+    if weight is not None and where == "data" and weight.size and not weight.any():
+        # One batch of several may count for nothing; all samples may not.
+        raise DataError("data: the weight of every sample is zero, and at least one must count")
     # Where outputs have steps, each may have a weight: the engine knows how many there are.
     by_step = weight is not None and weight.ndim == 2 and weight.shape[0] == rows
     if weight is not None and weight.shape != (rows,) and not by_step:

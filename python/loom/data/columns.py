@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from loom._settings.calls import explained
 from loom._settings.checks import choice, items
 from loom._settings.suggestions import shown
 from loom._typing import Foreign
@@ -50,6 +51,7 @@ class Table(TrainingBatch):
         return self.encoder.width
 
 
+@explained(target='which column is told of the others? loom.data.columns(frame, target="price")')
 def columns(
     frame: Foreign,
     target: str | Sequence[str],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -77,13 +77,28 @@ class Categories:
 
     def codes(self, column: Column) -> NDArray[np.int64]:
         """Returns (rows,) codes."""
-        codes = {value: FIRST + place for place, value in enumerate(self.values)}
+        code_of = self._codes()
         present = _keys(column) if not column.missing.all() else np.empty(len(column.values), object)
         kinds, places = _distinct(present, column.missing)
-        table = np.array([codes.get(kind, UNKNOWN) for kind in kinds] or [UNKNOWN], dtype=np.int64)
+        table = np.array([code_of(kind) for kind in kinds] or [UNKNOWN], dtype=np.int64)
         found = np.full(len(column.values), MISSING, np.int64)
         found[~column.missing] = table[places]
         return found
+
+    def _codes(self) -> Callable[[Any], int]:
+        """Returns what gives a value's code: files and frames write a category as text or as a number."""
+        codes: dict[Any, int] = {value: FIRST + place for place, value in enumerate(self.values)}
+        if any(isinstance(value, str) for value in self.values):
+            # Of numbers that are a frame's own categories their names were learned.
+            return lambda value: codes.get(str(value), codes.get(f"{value}.0", UNKNOWN))
+        texts = {str(value): code for value, code in codes.items()}
+
+        def code_of(value: object) -> int:
+            if isinstance(value, str):
+                return texts.get(value.strip().removesuffix(".0"), UNKNOWN)
+            return codes.get(value, UNKNOWN)
+
+        return code_of
 
     def blocks(self, column: Column) -> list[NDArray[np.float64]]:
         """Returns a column for each category, one where a row is of it; and one for missing values."""
@@ -323,6 +338,10 @@ class Figures:
             self._values.update(_distinct(_keys(column), column.missing)[0])
             return
         values = column.values[present].astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._sum_up(values, count)
+
+    def _sum_up(self, values: NDArray[np.float64], count: int) -> None:
         mean = float(values.mean())
         # Chan, Golub and LeVeque's way to put the parts of a variance together.
         moved = mean - self._mean
@@ -340,6 +359,11 @@ class Figures:
         if self._kind == "boolean" or not scale:
             return Numbers(self.name, self._mean, centred=False, indicator=self._missing)
         deviation = math.sqrt(self._squares / self._count)
+        if not math.isfinite(deviation):
+            raise DataError(
+                f"column {self.name!r} has numbers so large that their deviation is infinite; divide it by "
+                f"their size, or leave it out: drop=[{self.name!r}]"
+            )
         return Numbers(self.name, self._mean, deviation if deviation > 0 else 1.0, indicator=self._missing)
 
 

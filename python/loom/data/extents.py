@@ -79,6 +79,7 @@ class Samples:
         precision: The network's.
         indices: Whether the network reads whole numbers.
         lengths: Whether rows of the network begin with their lengths, so that different ones go together.
+        what: What they are, for error messages.
 
     Raises:
         ShapeError: A sample does not have these extents.
@@ -94,8 +95,10 @@ class Samples:
         *,
         indices: bool,
         lengths: bool,
+        what: str = "input",
     ) -> None:
         self.shape = shape
+        self._what = what
         self.are_sequences = lengths
         """Whether rows begin with their lengths."""
         self.form = "padded" if isinstance(given, Padded) else "list"
@@ -109,7 +112,7 @@ class Samples:
             whole = as_numpy(given)
             self.form = "array"
             if whole.ndim == 0:
-                raise ShapeError(f"input: expected (rows, {_told(shape)}), got a single number")
+                raise ShapeError(f"{what}: expected (rows, {_told(shape)}), got a single number")
             rows = list(whole) if whole.ndim < 2 or whole.dtype.hasobject else [*whole]
             if whole.dtype.hasobject:
                 self.form = "list"
@@ -118,7 +121,7 @@ class Samples:
         else:
             rows = list(given)
         if len(rows) == 0:
-            raise DataError("input has no samples")
+            raise DataError(f"{what} has no samples")
         self.arrays = [self._sample(row, number, precision, indices) for number, row in enumerate(rows)]
 
     def __len__(self) -> int:
@@ -141,41 +144,60 @@ class Samples:
                         "sequence add a batch axis, as in x[None]"
                     )
             raise ShapeError(
-                f"input: sample {number} has shape {array.shape}, expected ({_told(self.shape)}), where any "
-                f"extent may be{hint}"
-                if None in self.shape
-                else f"input: sample {number} has shape {array.shape}, expected ({_told(self.shape)})"
+                f"{self._what}: sample {number} has shape {array.shape}, expected ({_told(self.shape)})"
+                + (f", where any extent may be{hint}" if None in self.shape else "")
             )
         if array.size == 0:
-            raise DataError(f"input: sample {number} is empty, its shape is {array.shape}; leave it out")
+            raise DataError(
+                f"{self._what}: sample {number} is empty, its shape is {array.shape}; leave it out"
+            )
         return array
 
     def length(self, number: int) -> int:
         """Returns the first extent of a sample."""
         return int(self.arrays[number].shape[0])
 
-    def lengths(self) -> NDArray[np.int64]:
-        """Returns the first extent of every sample."""
-        return np.array([len(array) for array in self.arrays], np.int64)
+    def lengths(self, number: int) -> tuple[int, ...]:
+        """Returns the lengths that the row of a sample begins with."""
+        return (self.length(number),) if self.are_sequences else ()
 
-    def rows_of(self, chosen: Sequence[int], steps: int) -> NDArray[Any]:
+    def size(self, number: int) -> tuple[tuple[int, ...], ...]:
+        """Returns the extents that samples of one call have in common: none, of sequences with lengths."""
+        return () if self.are_sequences else (self.arrays[number].shape,)
+
+    def of_length(self, length: int | None) -> Samples:
+        """Returns those that have a length, which are these."""
+        del length
+        return self
+
+    def contents(self) -> list[NDArray[Any]]:
+        """Returns all that tells these samples from others."""
+        return self.arrays
+
+    def rows_of(self, chosen: Sequence[int], steps: Sequence[int]) -> NDArray[Any]:
         """Puts samples together as the engine takes them.
 
         Args:
             chosen: Their numbers.
-            steps: How many steps rows of sequences have room for.
+            steps: How many steps rows of sequences have room for, one number; none for other samples.
 
         Returns:
             (rows, 1 + steps * ...) sequences, each behind its length; or (rows, ...) samples of one size.
         """
-        arrays = [self.arrays[number] for number in chosen]
         if not self.are_sequences:
-            return np.stack(arrays)
+            return np.stack([self.arrays[number] for number in chosen])
+        lengths = np.array([self.length(number) for number in chosen])
+        return np.concatenate(
+            [lengths[:, None], self.filled(chosen, steps[0])], axis=1, dtype=self.arrays[0].dtype
+        )
+
+    def filled(self, chosen: Sequence[int], steps: int) -> NDArray[Any]:
+        """Returns sequences, flat, with zeros behind their ends: (rows, steps * ...)."""
+        arrays = [self.arrays[number] for number in chosen]
         width = math.prod(extent for extent in self.shape[1:] if extent is not None)
-        found = np.zeros((len(arrays), 1 + steps * width), arrays[0].dtype)
+        found = np.zeros((len(arrays), steps * width), arrays[0].dtype)
         for row, array in zip(found, arrays, strict=True):
-            row[0] = len(array)
-            row[1 : 1 + array.size] = array.reshape(-1)
+            row[: array.size] = array.reshape(-1)
         return found
 
 

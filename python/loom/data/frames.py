@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from loom._settings.suggestions import unknown
 from loom._typing import Foreign
+from loom.data.labels import is_missing
 from loom.errors import DataError, DTypeError
 
 __all__ = ["Column", "Frame", "is_frame", "read_frame", "rows_of"]
@@ -238,12 +239,15 @@ def _listed(values: Foreign) -> NDArray[Any]:
 
 
 def _mixed(values: Sequence[Any]) -> bool:
-    return any(value is None or isinstance(value, (str, bytes)) for value in values)
+    return any(
+        value is None or isinstance(value, (str, bytes)) or type(value).__name__ == "NAType"
+        for value in values
+    )
 
 
 def _objects(name: str, values: NDArray[Any], missing: NDArray[np.bool_]) -> Column:
     """Reads objects: texts, or numbers and booleans with None among them."""
-    none = missing | np.array([value is None or value != value for value in values.tolist()], dtype=bool)
+    none = missing | np.array([is_missing(value) for value in values.tolist()], dtype=bool)
     held = values[~none].tolist()
     kinds = {type(value) for value in held}
     if not held or all(issubclass(kind, str) for kind in kinds):

@@ -14,7 +14,7 @@ from loom._typing import ArrayLike
 from loom.convert import as_numpy
 from loom.errors import ConfigError, DataError, DTypeError
 
-__all__ = ["KINDS", "Classes", "as_names"]
+__all__ = ["KINDS", "Classes", "as_names", "is_missing"]
 
 _KINDS = {"text": str, "boolean": bool, "integer": int}
 _MOST_SHOWN = 10
@@ -138,7 +138,7 @@ def as_names(target: ArrayLike) -> NDArray[Any]:
         return array
     held: Sequence[Any] = array.reshape(-1).tolist()
     for place, value in enumerate(held):
-        if value is None or value != value:
+        if is_missing(value):
             raise DataError(f"target: the label of row {place} is missing; leave such rows out")
     if _all(held, (str,)):
         return array.astype(str)
@@ -150,6 +150,15 @@ def as_names(target: ArrayLike) -> NDArray[Any]:
         return array.astype(np.int64)
     except OverflowError as error:
         raise DataError("target: a label is a whole number that does not fit 64 bits") from error
+
+
+def is_missing(value: object) -> bool:
+    """Whether a value says that there is none: None, NaN, and what pandas has for them.
+
+    Args:
+        value: Anything; what pandas has answers no comparison with True or False.
+    """
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 
 def _all(values: Iterable[Any], kinds: tuple[type, ...]) -> bool:

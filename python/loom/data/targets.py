@@ -41,7 +41,9 @@ def as_target(
     if output_shape == (1,) and array.ndim == 1:
         # One number a row, without its axis.
         array = array[:, None]
-    if array.dtype.kind in "US":
+    if array.dtype.kind == "S":
+        raise DTypeError(f"target: got bytes, dtype {array.dtype}; labels are texts: y.astype(str)")
+    if array.dtype.kind == "U":
         raise DTypeError(
             f'target: expected numbers, got dtype {array.dtype}; text labels go with loss="cross_entropy" '
             "and an output for each class, and where data comes in batches the network has to know their "
@@ -59,6 +61,9 @@ def as_target(
 def _remedy(array: NDArray[Any], output_shape: tuple[int, ...], *, classification: bool) -> str:
     """Says what may be meant by a target of another shape than the output."""
     flat = array.ndim == 1 or array.shape[1:] == (1,)
+    if array.dtype.kind == "f" and array.ndim == len(output_shape) and bool(np.isnan(array).any()):
+        row = int(np.argwhere(np.isnan(array))[0][0])
+        return f"; that of row {row} is missing: leave such rows out, and class labels are whole numbers"
     if flat and len(output_shape) == 2:
         return (
             "; the output has a row for every step of a sequence: return_sequences=False of the last "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +15,19 @@ from loom.activations import ELU, LeakyReLU
 from loom.diagnosis import thresholds
 from loom.engine import Engine
 
-__all__ = ["HANDED_ON", "SOFTMAXES", "Case", "Ending", "Rows", "Stage", "ending", "ending_of", "stages"]
+__all__ = [
+    "HANDED_ON",
+    "SIGMOIDS",
+    "SOFTMAXES",
+    "Case",
+    "Ending",
+    "Rows",
+    "Stage",
+    "ending",
+    "ending_at",
+    "ending_of",
+    "stages",
+]
 
 HANDED_ON = frozenset({"dropout", "flatten", "permute", "reshape"})
 """Layers that change no number in inference."""
@@ -34,6 +47,9 @@ _RANGES = {
     "hardswish": (-0.375, np.inf),
     "selu": (-1.759, np.inf),
 }
+
+SIGMOIDS = frozenset({"sigmoid", "hardsigmoid"})
+"""Activations that make probabilities of single scores."""
 
 SOFTMAXES = frozenset(
     {
@@ -162,7 +178,7 @@ class Case:
     @property
     def takes_logits(self) -> bool:
         """Whether the loss applies the softmax or the sigmoid by itself."""
-        return self.loss == "cross_entropy" or self.answers_yes_or_no
+        return self.loss in ("cross_entropy", "focal") or self.answers_yes_or_no
 
     @property
     def absorbs(self) -> bool:
@@ -172,7 +188,7 @@ class Case:
     @property
     def classifies(self) -> bool:
         """Whether the loss takes classes."""
-        return self.loss in ("cross_entropy", "nll")
+        return self.loss in ("cross_entropy", "focal", "nll")
 
     @property
     def regresses(self) -> bool:
@@ -223,6 +239,30 @@ def ending(engine: Engine, found: tuple[Stage, ...]) -> Ending | None:
     if any(tuple(link.target) > last_cell for link in engine.config.links):  # type: ignore[union-attr]
         return None
     return ending_of(found)
+
+
+def ending_at(engine: Engine, cell: Sequence[int] | None = None) -> Ending | None:
+    """Returns what the output of a cell goes through last, where one layer alone makes it.
+
+    Args:
+        engine: The network's; it is built.
+        cell: The cell, in whose place one without layers hands on what came before; the last one where None.
+    """
+    engine.build()
+    until = None if cell is None else tuple(cell)
+    places = [(at, place) for at, place in engine.layer_places() if until is None or at <= until]
+    if not places:
+        return None
+    last = places[-1][0]
+    targets = [tuple(link.target) for link in engine.config.links]  # type: ignore[union-attr]
+    if any(last < target and (until is None or target <= until) for target in targets):
+        return None
+    made = [
+        Stage(".".join(map(str, (*at, place))), engine.layer_config(at, place), (), 0, 0)
+        for at, place in places
+        if at == last
+    ]
+    return ending_of(tuple(made))
 
 
 def ending_of(found: tuple[Stage, ...]) -> Ending | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from loom.diagnosis import thresholds
-from loom.diagnosis.case import SOFTMAXES, Case
+from loom.diagnosis.case import SIGMOIDS, SOFTMAXES, Case
 from loom.diagnosis.names import finding
 from loom.reports.findings import Finding
 
@@ -23,7 +23,7 @@ def look_at_output(case: Case) -> Iterator[Finding]:
     end = case.ending
     if end is None:
         return
-    sigmoid = end.name in ("sigmoid", "hardsigmoid")
+    sigmoid = end.name in SIGMOIDS
     if case.absorbs:
         return
     if case.takes_logits and end.name in SOFTMAXES:

@@ -125,8 +125,11 @@ class Engine:
             ConfigError: The network takes inputs of different extents.
         """
         if None in self.input_shape:
+            ports = self.ports
+            named = {} if ports is None else ports.input_extents()
+            has = f"inputs={named}" if named else f"input_shape={self.input_shape}"
             raise ConfigError(
-                f"{what} takes a network of fixed extents; this one has input_shape={self.input_shape}: "
+                f"{what} takes a network of fixed extents; this one has {has}: "
                 "net.resized(...) makes one of fixed extents with its weights"
             )
 
@@ -279,11 +282,11 @@ class Engine:
                     self.reads_indices = self.native.index_limit() is not None
                     if None in self.input_shape:
                         ports = self.ports
+                        named = {} if ports is None else ports.input_extents()
                         self._sizing = Sizing(
                             self.native,
-                            self.input_shape,
+                            named or {"": self.input_shape},
                             self.precision,
-                            indices=self.reads_indices,
                             outputs=() if ports is None else ports.output_names,
                         )
                     self._built = True
@@ -331,10 +334,10 @@ class Engine:
 
     def as_steps(self, x: ArrayLike | Mapping[str, ArrayLike]) -> RealArray:
         """Converts the next steps of sequences, of which there may be any number; the network is built."""
-        if self._sizing is not None:
+        ports = self.ports
+        if self._sizing is not None and (ports is None or not ports.inputs):
             # Steps are told by the array.
             return as_input(cast("ArrayLike", x), self.precision, indices=self.reads_indices)
-        ports = self.ports
         return self.as_input(x) if ports is None else ports.pack_steps(x, self.precision)
 
     def stepped(

@@ -20,7 +20,7 @@ from loom.engine.told import classes_by_output
 from loom.errors import DataError, DTypeError, InvalidValueError, ShapeError
 from loom.grid import Coordinate
 
-__all__ = ["Ports"]
+__all__ = ["Ports", "apart", "by_name", "flat_input"]
 
 
 class Ports:
@@ -46,6 +46,10 @@ class Ports:
         """What the outputs are called."""
         return tuple(entry.name for entry in self.outputs)
 
+    def input_extents(self) -> dict[str, tuple[int | None, ...]]:
+        """Returns one sample's extents of every input, None where they are open."""
+        return {entry.name: tuple(cast("tuple[int | None, ...]", entry.shape)) for entry in self.inputs}
+
     def output_shapes(self) -> dict[str, tuple[int, ...]]:
         """Returns one sample's extents of every output."""
         shapes = map(tuple, self._native.named_output_shapes())
@@ -70,15 +74,11 @@ class Ports:
         """
         if not self.inputs:
             return as_input(cast("ArrayLike", x), precision, indices=self._native.index_limit() is not None)
-        given = _by_name("input", x, self.input_names)
+        given = by_name("input", x, self.input_names)
         parts = []
         for entry, limit in zip(self.inputs, self._native.index_limits(), strict=True):
-            what = f'input "{entry.name}"'
-            array = as_numpy(given[entry.name], what=what)
-            if limit is not None and array.dtype.kind not in "iu":
-                # Says what came.
-                _whole(array, what)
-            parts.append(_flat(array, cast("tuple[int, ...]", entry.shape), what))
+            shape = cast("tuple[int, ...]", entry.shape)
+            parts.append(flat_input(entry.name, given[entry.name], shape, indices=limit is not None))
         _same_rows("input", self.input_names, parts)
         widths = [part.shape[1] for part in parts]
         row = np.empty((len(parts[0]), sum(widths)), real_dtype(precision))
@@ -107,7 +107,7 @@ class Ports:
         """
         if not self.inputs:
             return self.pack(x, precision)
-        given = _by_name("input", x, self.input_names)
+        given = by_name("input", x, self.input_names)
         parts, all_steps = [], {}
         for entry, limit in zip(self.inputs, self._native.index_limits(), strict=True):
             what = f'input "{entry.name}"'
@@ -131,7 +131,7 @@ class Ports:
 
     def unpack_shapes(self, rows: RealArray, shapes: list[tuple[int, ...]]) -> dict[str, RealArray]:
         """Takes rows of all outputs apart that have these extents."""
-        return _apart(rows, dict(zip(self.output_names, shapes, strict=True)))
+        return apart(rows, dict(zip(self.output_names, shapes, strict=True)))
 
     def cell_of(self, output: str) -> Coordinate:
         """Returns the cell that an output comes from; a ConfigError where no output is called so."""
@@ -191,7 +191,7 @@ class Ports:
             DTypeError: It does not hold numbers.
             InvalidValueError: A class index is out of range.
         """
-        given = _by_name("target", y, self.output_names)
+        given = by_name("target", y, self.output_names)
         shapes = self.output_shapes()
         known = self.labels() if labels is None else labels
         targets = {}
@@ -252,11 +252,11 @@ class Ports:
 
     def unpack(self, rows: RealArray) -> dict[str, RealArray]:
         """Takes rows of all outputs apart."""
-        return _apart(rows, self.output_shapes())
+        return apart(rows, self.output_shapes())
 
     def pack_gradients(self, gradient: object, precision: Precision) -> RealArray:
         """Puts the gradients of named outputs into rows like the network's output."""
-        given = _by_name("gradient", gradient, self.output_names)
+        given = by_name("gradient", gradient, self.output_names)
         parts = []
         for name, shape in self.output_shapes().items():
             what = f'gradient of output "{name}"'
@@ -272,7 +272,7 @@ class Ports:
         """
         shapes = {entry.name: cast("tuple[int, ...]", entry.shape) for entry in self.inputs}
         flat = rows.reshape(-1, rows.shape[-1])
-        parts = _apart(flat, shapes)
+        parts = apart(flat, shapes)
         found = {name: part.reshape(*rows.shape[:-1], *shapes[name]) for name, part in parts.items()}
         limits = self._native.index_limits()
         return {
@@ -280,7 +280,18 @@ class Ports:
         }
 
 
-def _by_name(what: str, given: object, names: tuple[str, ...]) -> Mapping[str, Any]:
+def by_name(what: str, given: object, names: tuple[str, ...]) -> Mapping[str, Any]:
+    """Returns a dictionary of arrays, or the columns of a data frame, checked.
+
+    Args:
+        what: What they are, for error messages.
+        given: The dictionary or the frame.
+        names: The names that there must be.
+
+    Raises:
+        DataError: It is something else, or a name is missing.
+        ConfigError: A name is unknown.
+    """
     listed = ", ".join(f'"{name}"' for name in names)
     if not isinstance(given, Mapping):
         columns = getattr(given, "columns", None)
@@ -306,6 +317,27 @@ def _same_rows(what: str, names: tuple[str, ...], parts: list[NDArray[Any]]) -> 
             raise DataError(
                 f'{what} "{names[0]}" has {len(parts[0])} samples but {what} "{name}" has {len(part)}'
             )
+
+
+def flat_input(name: str, given: ArrayLike, shape: tuple[int, ...], *, indices: bool) -> NDArray[Any]:
+    """Returns an input of fixed extents as rows: (rows, elements).
+
+    Args:
+        name: The input's.
+        given: (rows, *shape), or (rows,) where a sample is one number.
+        shape: One sample's extents.
+        indices: Whether the network reads whole numbers there.
+
+    Raises:
+        ShapeError: It has other extents.
+        DTypeError: It holds no numbers, or none that are whole where such are read.
+    """
+    what = f'input "{name}"'
+    array = as_numpy(given, what=what)
+    if indices and array.dtype.kind not in "iu":
+        # Says what came.
+        _whole(array, what)
+    return _flat(array, shape, what)
 
 
 def _flat(array: NDArray[Any], shape: tuple[int, ...], what: str) -> NDArray[Any]:
@@ -349,7 +381,13 @@ def _whole(array: NDArray[Any], what: str) -> None:
     )
 
 
-def _apart(rows: RealArray, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, RealArray]:
+def apart(rows: RealArray, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, RealArray]:
+    """Takes rows apart.
+
+    Args:
+        rows: (rows, elements) flat arrays one behind the other.
+        shapes: One sample's extents of each.
+    """
     found, start = {}, 0
     for name, shape in shapes.items():
         end = start + math.prod(shape)

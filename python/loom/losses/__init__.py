@@ -1,10 +1,11 @@
 """Losses, by name or, where they have a parameter, as a small object.
 
-The names: mse, mae, huber, log_cosh, quantile, poisson, cross_entropy, nll, kl_divergence,
-binary_cross_entropy, binary_focal, hinge, squared_hinge, and, computed on the CPU whatever the device, dice,
-cosine, triplet, contrastive and ctc. `cross_entropy` takes logits and `nll` probabilities; both take class
-indices, one-hot rows or soft rows. `binary_cross_entropy` and `binary_focal` take logits and targets from 0
-to 1, the two hinges scores and targets of -1 and 1, `poisson` logarithms of rates and counts.
+The names: mse, mae, huber, log_cosh, quantile, poisson, cross_entropy, focal, nll, kl_divergence,
+binary_cross_entropy, binary_focal, hinge, squared_hinge, cosine, and, computed on the CPU whatever the
+device, dice, triplet, contrastive and ctc. `cross_entropy` and `focal` take logits and `nll` probabilities;
+all three take class indices, one-hot rows or soft rows. `binary_cross_entropy` and `binary_focal` take logits
+and targets from 0 to 1, the two hinges scores and targets of -1 and 1, `poisson` logarithms of rates and
+counts.
 
 The functions of the same names are for the manual loop: each returns the loss of an
 output, and its gradient with respect to that output, which `Network.backward` takes.
@@ -49,6 +50,7 @@ __all__ = [
     "Cosine",
     "Dice",
     "Expr",
+    "Focal",
     "Huber",
     "Loss",
     "LossFunction",
@@ -56,12 +58,14 @@ __all__ = [
     "OwnLoss",
     "Quantile",
     "Triplet",
+    "behind_softmax",
     "binary_cross_entropy",
     "binary_focal",
     "class_count",
     "cross_entropy",
     "decides_at_zero",
     "expand_class_weight",
+    "focal",
     "hinge",
     "huber",
     "is_classification",
@@ -203,6 +207,31 @@ class BinaryFocal(Loss):
         object.__setattr__(self, "gamma", real("BinaryFocal", "gamma", self.gamma, above=0.0))
 
 
+@FAMILY.register("focal")
+@dataclass(frozen=True)
+class Focal(Loss):
+    """The focal loss over classes (Lin et al. 2017): cross-entropy that looks away from what is right.
+
+    -sum t (1 - p)^gamma log p over the classes with p = softmax(o), the mean over rows and positions; targets
+    are class indices or rows of shares. The paper's alpha is a weight for each class, `class_weight`; the
+    mean is divided by the sum of weights then, as that of cross_entropy is.
+
+    Args:
+        gamma: How strongly; above 0, where it would be cross-entropy.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(3)], input_shape=2)
+        >>> result = net.fit(
+        ...     np.eye(2), [0, 2], loss=loom.losses.Focal(gamma=1.5), class_weight=[1, 1, 4], verbose=False
+        ... )
+    """
+
+    gamma: float = 2.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gamma", real("Focal", "gamma", self.gamma, above=0.0))
+
+
 def resolve(value: LossLike | str) -> str | Loss:
     """Returns the bare name or the object that a `loss=` argument means.
 
@@ -243,12 +272,12 @@ def is_classification(value: LossLike | str) -> bool:
     """Returns whether the loss takes class indices as targets."""
     loss = resolve(value)
     # One of the user's own says what its targets are.
-    return name_of(loss) in {"cross_entropy", "nll"} or bool(getattr(loss, "classes", False))
+    return name_of(loss) in {"cross_entropy", "focal", "nll"} or bool(getattr(loss, "classes", False))
 
 
 def is_own(value: LossLike | str) -> bool:
     """Returns whether a loss is of the user's own: by expression, or a function in Python."""
-    return isinstance(resolve(value), (Expr, OwnLoss))
+    return isinstance(resolve(value), (Cosine, Expr, OwnLoss))
 
 
 def target_kind(value: LossLike | str) -> TargetKind:
@@ -354,6 +383,41 @@ def nll(
         InvalidValueError: An output is negative; a class index or setting is out of range.
     """
     return value_and_gradient("nll", output, target, weight, label_smoothing, class_weight)
+
+
+def focal(
+    output: ArrayLike,
+    target: ArrayLike,
+    gamma: float = 2.0,
+    *,
+    weight: ArrayLike | None = None,
+    label_smoothing: float = 0.0,
+    class_weight: ClassWeight | None = None,
+) -> tuple[float, RealArray]:
+    """The focal loss of logits over classes, and its gradient; see `Focal`.
+
+    Args:
+        output: (rows, ..., classes) logits; images are (rows, classes, height, width).
+        target: Class indices without the class axis, or rows shaped like the output.
+        gamma: How strongly it looks away from what is right already; above zero.
+        weight: (rows,) how much each row counts.
+        label_smoothing: Share of each target spread evenly over all classes.
+        class_weight: How much each class counts.
+
+    Returns:
+        The mean loss, and its gradient with respect to the output.
+
+    Raises:
+        ShapeError: Output and target do not fit together.
+        ConfigError: Gamma is not above zero.
+        InvalidValueError: A class index or a setting is out of range.
+
+    Examples:
+        >>> loss, gradient = loom.losses.focal(np.zeros((2, 4)), np.array([0, 3]))
+        >>> round(loss, 4), gradient.shape
+        (0.7798, (2, 4))
+    """
+    return value_and_gradient(Focal(gamma), output, target, weight, label_smoothing, class_weight)
 
 
 def kl_divergence(
@@ -625,7 +689,7 @@ def value_and_gradient(
         made: tuple[float, RealArray] = own(scores, wanted, weights)
         return made
     config: object = resolved if isinstance(resolved, str) else resolved.to_config()
-    if isinstance(resolved, Expr):
+    if isinstance(resolved, (Cosine, Expr)):
         config = {"expression": resolved.expression}
     return _native.loss_and_gradient(
         json.dumps(config),
@@ -635,6 +699,33 @@ def value_and_gradient(
         real(name_of(resolved), "label_smoothing", label_smoothing, least=0.0, below=1.0),
         expand_class_weight(class_weight, class_count(scores.shape[1:])),
     )
+
+
+def behind_softmax(
+    loss: LossLike | str,
+    output: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike | None = None,
+    label_smoothing: float = 0.0,
+    class_weight: ClassWeight | None = None,
+) -> tuple[float, RealArray]:
+    """Computes a loss over classes of what a softmax has made, and its gradient with respect to that.
+
+    Training takes a softmax that ends a network into such a loss; this is the same loss of its output.
+
+    Args:
+        loss: One that takes class indices.
+        output: (rows, ...) probabilities.
+        target: What was wanted.
+        weight: (rows,) how much each row counts.
+        label_smoothing: How much of the weight goes to all classes alike.
+        class_weight: How much each class counts.
+    """
+    if name_of(loss) != "focal":
+        return value_and_gradient("nll", output, target, weight, label_smoothing, class_weight)
+    shares = np.maximum(as_numpy(output, what="output"), 1e-12)
+    value, gradient = value_and_gradient(loss, np.log(shares), target, weight, label_smoothing, class_weight)
+    return value, np.divide(gradient, shares, dtype=gradient.dtype)
 
 
 def class_count(output_shape: Sequence[int]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 from loom import _native
 from loom._settings.checks import file_path, flag, whole
@@ -390,6 +390,9 @@ class Mesh:
         if layer is not None and layer < 0:
             layer += self._engine.native.cell_len(at)
         return at, layer
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a mesh is not pickled: mesh.save(path) keeps it, and loom.Mesh.load(path) reads it")
 
     def __repr__(self) -> str:
         rows, window, ticks, _, training = self._native.state()

@@ -76,7 +76,8 @@ class Expr(Metric):
         """
         given = as_real_array(outputs, "float64", what="outputs").astype(np.float64, copy=False)
         wanted = as_numpy(targets, what="targets")
-        if given.ndim == wanted.ndim + 1 and given.shape[-1] != 1 and wanted.dtype.kind in "iu":
+        axis = 1 if given.ndim == 4 else given.ndim - 1
+        if given.ndim == wanted.ndim + 1 and given.shape[axis] != 1 and wanted.dtype.kind in "iu":
             wanted = _one_hot(given, wanted)
         given, wanted = same_values(given, wanted)
         return _native.expression_mean(

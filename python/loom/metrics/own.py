@@ -65,7 +65,8 @@ class Accuracy(Metric):
 
     With a single output per row, the share on the target's side of a threshold:
     in training 0 under losses whose outputs are scores on both sides of it
-    (`losses.decides_at_zero`), and 0.5 otherwise.
+    (`losses.decides_at_zero`), and 0.5 otherwise. Under such losses several outputs are labels of which
+    several can be right, and the share is that of all labels of all rows.
     """
 
     def __call__(self, outputs: ArrayLike, targets: ArrayLike, threshold: float | None = None) -> float:
@@ -74,7 +75,8 @@ class Accuracy(Metric):
         Args:
             outputs: (rows, classes), (rows, classes, height, width) or (rows, 1).
             targets: Class indices, one-hot rows or soft rows.
-            threshold: A single output above it means class 1; needed for such.
+            threshold: A single output above it means class 1; needed for such. Of several outputs each is
+                then a label of its own.
 
         Returns:
             The share over all rows.
@@ -176,10 +178,11 @@ def correct(outputs: ArrayLike, targets: ArrayLike, threshold: float | None = No
     Args:
         outputs: (rows, classes), (rows, classes, height, width) or (rows, 1).
         targets: Class indices, one-hot rows or soft rows.
-        threshold: A single output above it means class 1; needed for such.
+        threshold: A single output above it means class 1; needed for such. Of several outputs each is then a
+            label of its own.
 
     Returns:
-        (rows,) booleans; of images and sequences a row for each place.
+        (rows,) booleans; of images and sequences a row for each place, and of labels for each of them.
 
     Raises:
         ShapeError: Outputs and targets do not fit together, or a threshold is missing.

@@ -236,7 +236,7 @@ class ScikitLearnMetric(Named):
         """Whether each output is a label of its own, of which several can be right."""
         if outputs.shape != targets.shape or outputs.ndim != 2 or outputs.shape[1] == 1:
             return False
-        if self._takes_logits() or self.loss in ("cross_entropy", "nll"):
+        if self._takes_logits() or self.loss in ("cross_entropy", "focal", "nll"):
             return self._takes_logits()
         return bool(np.isin(targets, (0, 1)).all() and (targets.sum(axis=1) != 1).any())
 

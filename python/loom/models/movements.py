@@ -73,7 +73,7 @@ def moved(before: tuple[int, ...], after: tuple[int, ...], places: NDArray[np.in
         if not np.array_equal(taken.reshape(-1), flat):
             continue
         shape = (*before[:axis], len(picks), *before[axis + 1 :])
-        narrow = _narrowed(before, axis, picks)
+        narrow = _ranged(axis, picks, extent) or _narrowed(before, axis, picks)
         if narrow is not None:
             return [*narrow, *reshaped(shape, after)]
         picked = _picked(before, axis, picks)
@@ -95,26 +95,29 @@ def _cropped(
     return [Made(_CROPS[len(before)](tuple(int(start) for start in first[1:]), tuple(rest[1:])))]
 
 
+def _ranged(axis: int, picks: list[int], extent: int) -> list[Made] | None:
+    """Every so manieth element of a part of one axis."""
+    step = picks[1] - picks[0] if len(picks) > 1 else 1
+    if step < 2 or picks != list(range(picks[0], picks[-1] + 1, step)):
+        return None
+    stop = None if picks[-1] + step >= extent else picks[-1] + 1
+    return [Made(nn.Slice(picks[0], stop, step, axis))]
+
+
 def _narrowed(before: tuple[int, ...], axis: int, picks: list[int]) -> list[Made] | None:
     """A part of one axis without a gap, by leaving out what stands before and after it."""
     start, rest = picks[0], before[axis] - picks[-1] - 1
-    if picks != list(range(start, start + len(picks))) or len(before) > 4 or not before:
+    if picks != list(range(start, start + len(picks))):
         return None
     rank = len(before)
-    if rank == 1:
-        inner, after = (1, *before), (len(picks),)
-        return [*reshaped(before, inner), Made(nn.Crop1D(start, rest)), *reshaped((1, *after), after)]
-    # Whatever is first counts as channels, of which nothing is left out.
-    order = list(range(rank)) if axis else [1, 0, *range(2, rank)]
-    first, last = ([ends if at == max(axis, 1) else 0 for at in range(1, rank)] for ends in (start, rest))
-    return [*permuted(order), Made(_CROPS[rank](tuple(first), tuple(last))), *permuted(order)]
+    if axis == 0 or rank not in _CROPS:
+        return [Made(nn.Slice(start, None if rest == 0 else start + len(picks), axis=axis))]
+    first, last = ([ends if at == axis else 0 for at in range(1, rank)] for ends in (start, rest))
+    return [Made(_CROPS[rank](tuple(first), tuple(last)))]
 
 
 def _picked(before: tuple[int, ...], axis: int, picks: list[int]) -> list[Made] | None:
-    extent, rank = before[axis], len(before)
-    stride = picks[1] - picks[0] if len(picks) > 1 else extent
-    if rank == 2 and picks == list(range(0, extent, stride)):
-        return [Made(nn.MaxPool1D(1, stride=stride))]
+    extent = before[axis]
     if len(picks) * extent > LARGEST:
         return None
     weight = np.zeros((len(picks), extent), np.float32)

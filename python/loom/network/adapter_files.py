@@ -80,10 +80,12 @@ def _own_modules(network: HasEngine) -> Iterator[_Module]:
 def _llama_modules(network: HasEngine) -> Iterator[_Module]:
     """Tells weights of attention and gated layers by the names of Llama and its kin in transformers.
 
-    The n-th attention of the network is that of the n-th block, and the n-th gated layer its other part.
+    The n-th attention of the network is that of the n-th block, and the n-th gated layer its other part. The
+    dense layer that a network ends in is its head.
     """
     attention = gated = 0
-    for layer in layers_of(network):
+    layers = list(layers_of(network))
+    for layer in layers:
         weights = set(engine_of(network).native.adaptable(layer.at))
         for inner in [*layer.inner, layer] if layer.holds_layers else [layer]:
             config = inner.config
@@ -100,6 +102,8 @@ def _llama_modules(network: HasEngine) -> Iterator[_Module]:
                     if weight in weights:
                         yield _Module(layer, weight, f"model.layers.{gated}.mlp.{name}")
                 gated += 1
+        if layer is layers[-1] and attention and isinstance(layer.config, nn.Dense) and "weight" in weights:
+            yield _Module(layer, "weight", "lm_head")
 
 
 def _order(config: nn.MultiHeadAttention, layer: LayerHandle, product: str) -> NDArray[np.intp] | None:
@@ -142,7 +146,8 @@ def save_adapter(
         base: What the configuration is to call the model that it belongs to (`base_model_name_or_path`).
         modules: What weights are called: "llama", as in transformers' Llama, Mistral, Qwen, Gemma and their
             kin: `model.layers.0.self_attn.q_proj`, of the attention and gated layers of the network in their
-            order; or "loom", by the names of state dicts, for any network.
+            order, and `lm_head`, of a dense layer at its end; or "loom", by the names of state dicts, for any
+            network.
 
     Raises:
         ConfigError: There is no such adapter, or one of its weights has no name of that kind.

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loom._settings.calls import explained
 from loom._settings.checks import whole
 from loom._typing import ArrayLike, RealArray
 from loom.convert import as_real_array
-from loom.data import Classes
 from loom.engine import Engine, HasEngine, NetworkT, engine_of
-from loom.engine.told import classes_by_output, classes_of, encoded
-from loom.errors import ShapeError
+from loom.engine.told import encoded
 from loom.observers import Observer
 
-__all__ = ["observe", "predict", "predict_classes", "unobserve"]
+__all__ = ["observe", "predict", "unobserve"]
 
 
 @explained()
@@ -56,9 +53,7 @@ def predict(self: HasEngine, x: ArrayLike | Mapping[str, ArrayLike], batch_size:
     sizing = engine.sizing
     if sizing is not None and not engine.observation.active:
         engine.check_thread()
-        made = sizing.predict(x, size)
-        several = engine.ports
-        return cast("RealArray", made if several is None else several.unpack(made))
+        return cast("RealArray", sizing.predict(x, size))
     array = engine.as_input(x)
     ports = engine.ports
     if ports is not None and ports.outputs:
@@ -76,58 +71,6 @@ def _in_batches(engine: Engine, array: RealArray, size: int) -> RealArray:
         rows = slice(start, start + size)
         output[rows] = _batch(engine, array[rows], size)
     return output
-
-
-@explained()
-def predict_classes(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> NDArray[Any]:
-    """Returns the most likely class of each sample, by the label that it had in training.
-
-    Args:
-        x: As in `predict`.
-        batch_size: How many are computed at a time.
-
-    Returns:
-        (rows, ...) without the class axis: labels, where the network has learned from labels or its card
-        names them, otherwise class indices. A single output is a logit, and tells two classes. Of samples in
-        a list whose outputs have steps of their own, a list of arrays. Of named outputs a dictionary of those
-        that have several values, or labels.
-
-    Raises:
-        ShapeError: The outputs are no classes, or the samples do not have the network's input shape.
-        NonFiniteError: They hold NaN or infinity.
-        StateError: The network is training in another thread.
-
-    Examples:
-        >>> net = loom.Sequential([nn.Dense(2)], input_shape=2, seed=1)
-        >>> x = np.eye(2).repeat(8, axis=0)
-        >>> _ = net.fit(x, ["cat"] * 8 + ["dog"] * 8, epochs=200, learning_rate=0.1, verbose=False)
-        >>> net.predict_classes(np.eye(2)).tolist()
-        ['cat', 'dog']
-    """
-    outputs: Any = predict(self, x, batch_size)
-    native = engine_of(self).native
-    any_of = classes_of(native)
-    if isinstance(outputs, dict):
-        known = classes_by_output(native)
-        # A single number may as well be a number, as long as nobody has named its classes.
-        several = {name: part for name, part in outputs.items() if part.shape[1:] != (1,) or name in known}
-        return {name: _most_likely(part, known.get(name, any_of)) for name, part in several.items()}  # type: ignore[return-value]
-    if isinstance(outputs, list):
-        # Of samples with steps of their own.
-        return [_most_likely(each[None], any_of)[0] for each in outputs]  # type: ignore[return-value]
-    return _most_likely(outputs, any_of)
-
-
-def _most_likely(outputs: RealArray, classes: Classes | None) -> NDArray[Any]:
-    """Returns the most likely classes by outputs."""
-    if outputs.ndim < 2:
-        raise ShapeError(f"predict_classes: outputs of shape {outputs.shape[1:]} are no classes")
-    # As losses have it: images are (rows, classes, height, width).
-    axis = 1 if outputs.ndim == 4 else -1
-    single = outputs.shape[1:] == (1,)
-    found = (outputs[:, 0] > 0).astype(np.int64) if single else outputs.argmax(axis=axis)
-    count = 2 if single else outputs.shape[axis]
-    return classes.labels(found) if classes is not None and len(classes.values) == count else found
 
 
 def _batch(engine: Engine, x: RealArray, batch_size: int) -> RealArray:

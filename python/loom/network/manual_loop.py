@@ -88,14 +88,17 @@ def forward(
     else:
         samples = sizing.samples(x)
         array = sizing.all_rows(samples)
-        sizing.newest = samples, engine.native.input_extents()[0]
+        sizing.newest = samples, sizing.steps()
     levels = engine.observation.levels
     output, engine.last_forward_time, figures = engine.native.forward(array, training, levels, keep)
     if figures is not None:
         engine.observation.tell(figures)
     ports = engine.ports
-    if sizing is not None and ports is None:
-        return cast("RealArray", sizing.outputs(samples, sizing.cut(output, samples, range(len(samples)))))
+    if sizing is not None:
+        everyone = range(len(samples))
+        parts = sizing.split(output).items()
+        made = {name: sizing.cut(part, samples, everyone, name) for name, part in parts}
+        return cast("RealArray", sizing.outputs(samples, made))
     # Type checkers know networks with a single output.
     return output if ports is None or not ports.outputs else cast("RealArray", ports.unpack(output))
 
@@ -122,9 +125,16 @@ def backward(self: HasEngine, gradient: ArrayLike | Mapping[str, ArrayLike]) -> 
     engine.check_idle("backward")
     ports = engine.ports
     if ports is not None and ports.outputs:
+        sizing = engine.sizing
+        if sizing is not None and isinstance(gradient, Mapping):
+            known = sizing.output_lengths
+            gradient = {
+                name: sizing.gradient_rows(each, name) if name in known else each
+                for name, each in gradient.items()
+            }
         array = ports.pack_gradients(gradient, engine.precision)
-        if engine.sizing is not None:
-            return cast("RealArray", engine.sizing.input_gradients(engine.native.backward(array)))
+        if sizing is not None:
+            return cast("RealArray", sizing.input_gradients(engine.native.backward(array)))
     elif engine.sizing is not None:
         return cast(
             "RealArray",
@@ -154,7 +164,11 @@ def clip_gradients(self: HasEngine, max_norm: float) -> float:
     return engine.native.clip_gradients(real("clip_gradients", "max_norm", max_norm, above=0.0))
 
 
-@explained(learning_rate="how far? net.apply_gradients(1e-3)", lr="net.apply_gradients(1e-3)")
+@explained(
+    learning_rate="how far? net.apply_gradients(1e-3)",
+    lr="net.apply_gradients(1e-3)",
+    more='it takes the rate alone: net.set_optimizer("adam") before, then net.apply_gradients(1e-3)',
+)
 def apply_gradients(self: HasEngine, learning_rate: float) -> None:
     """Moves every trainable parameter by its gradient, and clears the gradients.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
 from loom._settings.suggestions import shown, unknown
 from loom._typing import Precision
-from loom.architecture import Categories, InputConfig, NetworkConfig, OutputConfig
+from loom.architecture import Categories, InputConfig, NetworkConfig, OutputConfig, row_shape
 from loom.engine import NetworkT, engine_of
 from loom.errors import ConfigError
 from loom.grid import Coordinate, Extents, as_grid, locate_given
@@ -22,7 +21,7 @@ def configured(
     grid: Sequence[int],
     precision: Precision,
     seed: int,
-    inputs: Mapping[str, int | Sequence[int] | Categories] | None,
+    inputs: Mapping[str, int | Sequence[int | None] | Categories] | None,
     outputs: Mapping[str, Sequence[int]] | None,
 ) -> NetworkConfig:
     """Returns the configuration of an empty network, with one input or several."""
@@ -37,7 +36,7 @@ def configured(
         if not isinstance(given, Mapping) or not given:
             raise ConfigError(f"Network: inputs must be shapes by name, got {shown(inputs)}")
         entries = tuple(InputConfig.of(name, given) for name, given in inputs.items())
-        input_shape = sum(math.prod(cast("tuple[int, ...]", entry.shape)) for entry in entries)
+        input_shape = row_shape(entries)
     leaves: object = outputs
     if leaves is not None and not isinstance(leaves, Mapping):
         raise ConfigError(f"Network: outputs must be cells by name, got {shown(outputs)}")

@@ -82,9 +82,9 @@ class Network:
             products and convolutions rounded to 16 bits: float16 on a GPU, whose loss is
             scaled for it (see `loss_scale`), bfloat16 on the CPU.
         seed: What initial weights and, in the manual loop, dropout are drawn from.
-        inputs: Several inputs by name, instead of `input_shape`: one sample's extents of each, or
-            `loom.Categories` for whole numbers. The first enters the first cell, the others the cells
-            that `enter` names.
+        inputs: Several inputs by name, instead of `input_shape`: one sample's extents of each, which may be
+            open as well, or `loom.Categories` for whole numbers. The first enters the first cell, the others
+            the cells that `enter` names.
         outputs: The cells that outputs with names come from; see `output`.
 
     Raises:
@@ -105,7 +105,7 @@ class Network:
         precision: Precision = "float32",
         seed: int = 0,
         *,
-        inputs: Mapping[str, int | Sequence[int] | Categories] | None = None,
+        inputs: Mapping[str, int | Sequence[int | None] | Categories] | None = None,
         outputs: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         config = naming.configured(input_shape, grid, precision, seed, inputs, outputs)
@@ -498,7 +498,7 @@ class Network:
     # Inference
 
     predict = inference.predict
-    predict_classes = inference.predict_classes
+    predict_classes = probabilities.predict_classes
     predict_probabilities = probabilities.predict_probabilities
 
     def session(self, capacity: int, rows: int = 1) -> Session:

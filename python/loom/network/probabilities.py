@@ -1,29 +1,137 @@
-"""Probabilities of classes: what a network's outputs mean."""
+"""Classes and their probabilities: what a network's outputs mean."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loom._settings.calls import explained
+from loom._settings.logits import OF_LOGITS
 from loom._typing import ArrayLike, RealArray
 from loom.engine import engine_of
+from loom.engine.told import classes_by_output, classes_of
 from loom.errors import ShapeError, StateError
 from loom.network.inference import predict
 from loom.training.record import record_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from loom.data import Classes
+    from loom.engine import Engine
     from loom.engine.ports import Ports
     from loom.training.trainable import TrainableNetwork
 
-__all__ = ["predict_probabilities"]
+__all__ = ["predict_classes", "predict_probabilities", "threshold"]
 
-_OF_CLASSES = ("cross_entropy", "nll", "binary_cross_entropy", "binary_focal", "kl_divergence", "ctc")
-_SIMPLEX = ("sparsemax", "entmax")
-"""Layers beside softmaxes whose outputs are probabilities."""
+_OF_SCORES = ("cross_entropy", "focal", "binary_cross_entropy", "binary_focal", "kl_divergence", "ctc")
+"""Losses that apply the softmax or the sigmoid by themselves, whatever stands before."""
+_OF_CLASSES = (*_OF_SCORES, "nll")
+
+
+@explained()
+def predict_classes(self: TrainableNetwork, x: ArrayLike, batch_size: int = 256) -> NDArray[Any]:
+    """Returns the most likely class of each sample, by the label that it had in training.
+
+    Args:
+        x: As in `predict`.
+        batch_size: How many are computed at a time.
+
+    Returns:
+        (rows, ...) without the class axis: labels, where the network has learned from labels or its card
+        names them, otherwise class indices. A single output tells two classes: above 0.5 it means class 1
+        where it is a probability, because the network ends in a sigmoid, or where it was trained by a loss
+        that compares it with 0 and 1, such as "mse"; otherwise it is a score, which does above 0. Of samples
+        in a list whose outputs have steps of their own, a list of arrays. Of named outputs a dictionary of
+        those that have several values, or labels. Where several labels may be right at once,
+        `predict_probabilities(x) > 0.5` says which.
+
+    Raises:
+        ShapeError: The outputs are no classes, or the samples do not have the network's input shape.
+        NonFiniteError: They hold NaN or infinity.
+        StateError: The network is training in another thread.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(2)], input_shape=2, seed=1)
+        >>> x = np.eye(2).repeat(8, axis=0)
+        >>> _ = net.fit(x, ["cat"] * 8 + ["dog"] * 8, epochs=200, learning_rate=0.1, verbose=False)
+        >>> net.predict_classes(np.eye(2)).tolist()
+        ['cat', 'dog']
+    """
+    outputs: Any = predict(self, x, batch_size)
+    engine = engine_of(self)
+    any_of = classes_of(engine.native)
+    if isinstance(outputs, dict):
+        known = classes_by_output(engine.native)
+        cells, trained = _cells(engine.ports), _losses_by_output(self)
+        # A single number may as well be a number, as long as nobody has named its classes.
+        several = {name: part for name, part in outputs.items() if not _is_number(part) or name in known}
+
+        def likely(name: str, part: RealArray) -> NDArray[Any]:
+            return _most_likely(part, known.get(name, any_of), engine, trained.get(name), cells[name])
+
+        return {  # type: ignore[return-value]
+            name: [likely(name, each[None])[0] for each in part]
+            if isinstance(part, list)
+            else likely(name, part)
+            for name, part in several.items()
+        }
+    loss = _loss_name(self) if tuple(engine.native.output_shape()) == (1,) else None
+    if isinstance(outputs, list):
+        # Of samples with steps of their own.
+        return [_most_likely(each[None], any_of, engine, loss)[0] for each in outputs]  # type: ignore[return-value]
+    return _most_likely(outputs, any_of, engine, loss)
+
+
+def _is_number(outputs: RealArray | list[RealArray]) -> bool:
+    """Whether an output is a single number, of each sample or, in a list, of each of its steps."""
+    if isinstance(outputs, list):
+        return bool(outputs[0].shape[-1] == 1)
+    return bool(outputs.shape[1:] == (1,))
+
+
+def _most_likely(
+    outputs: RealArray,
+    classes: Classes | None,
+    engine: Engine,
+    loss: str | None,
+    cell: Sequence[int] | None = None,
+) -> NDArray[Any]:
+    """Returns the most likely classes by outputs, which come from a cell and were learned by a loss."""
+    if outputs.ndim < 2:
+        raise ShapeError(f"predict_classes: outputs of shape {outputs.shape[1:]} are no classes")
+    # As losses have it: images are (rows, classes, height, width).
+    axis = 1 if outputs.ndim == 4 else -1
+    single = outputs.shape[1:] == (1,)
+    if single:
+        found = (outputs[:, 0] > _threshold(engine, loss, cell)).astype(np.int64)
+    else:
+        found = outputs.argmax(axis=axis)
+    count = 2 if single else outputs.shape[axis]
+    return classes.labels(found) if classes is not None and len(classes.values) == count else found
+
+
+def threshold(network: TrainableNetwork, output: str = "") -> float:
+    """Returns above what a single output means class 1; see `predict_classes`.
+
+    Args:
+        network: The network.
+        output: The output's name, where it has one.
+    """
+    engine = engine_of(network)
+    if not output:
+        return _threshold(engine, _loss_name(network), None)
+    return _threshold(engine, _losses_by_output(network).get(output), _cells(engine.ports)[output])
+
+
+def _threshold(engine: Engine, loss: str | None, cell: Sequence[int] | None) -> float:
+    """Returns above what a single output means class 1, as the metric "accuracy" has it."""
+    from loom.diagnosis.case import SIGMOIDS, ending_at
+
+    end = ending_at(engine, cell)
+    probable = end is not None and end.name in SIGMOIDS
+    return 0.5 if probable or (loss is not None and loss not in OF_LOGITS) else 0.0
 
 
 @explained()
@@ -36,9 +144,10 @@ def predict_probabilities(self: TrainableNetwork, x: ArrayLike, batch_size: int 
 
     Returns:
         The outputs as probabilities. Scores of classes go through softmax; those of "binary_cross_entropy"
-        and "binary_focal", and single ones, through the logistic function; what a softmax at the network's
-        end has made, or "nll" has trained, is handed on as it is. Of named outputs a dictionary of those
-        whose losses are of classes; where the network was not trained here, of those of several values.
+        and "binary_focal", and single ones, through the logistic function; what a softmax or a sigmoid at
+        the network's end has made, or "nll" has trained, is handed on as it is. Of named outputs a dictionary
+        of those whose losses are of classes; where the network was not trained here, of those of several
+        values, or that end in a sigmoid.
 
     Raises:
         StateError: The network was trained by a loss whose outputs are no scores of classes, such as
@@ -55,37 +164,49 @@ def predict_probabilities(self: TrainableNetwork, x: ArrayLike, batch_size: int 
     if ports is not None and ports.outputs:
         return cast("RealArray", _of_outputs(self, ports, x, batch_size))
     loss = _loss_name(self)
-    if loss is not None and loss not in _OF_CLASSES:
+    end = _end(engine_of(self))
+    if loss is not None and loss not in _OF_CLASSES and end != "sigmoid":
         raise StateError(
             f'the network was trained by the loss "{loss}", whose outputs are no scores of classes: '
             'predict(x) gives them, and a network that is to tell classes learns by loss="cross_entropy"'
         )
     outputs: Any = predict(self, x, batch_size)
-    last = engine_of(self).layer_kinds()[-1]
     if isinstance(outputs, list):
         # Of samples with steps of their own.
-        return [_probabilities(each[None], last, loss)[0] for each in outputs]  # type: ignore[return-value]
-    return _probabilities(outputs, last, loss)
+        return [_probabilities(each[None], end, loss)[0] for each in outputs]  # type: ignore[return-value]
+    return _probabilities(outputs, end, loss)
+
+
+def _end(engine: Engine, cell: Sequence[int] | None = None) -> str:
+    """Returns "softmax" or "sigmoid" where a cell's outputs are probabilities already, otherwise ""."""
+    from loom.diagnosis.case import SIGMOIDS, SOFTMAXES, ending_at
+
+    end = ending_at(engine, cell)
+    if end is None:
+        return ""
+    return "softmax" if end.name in SOFTMAXES else "sigmoid" if end.name in SIGMOIDS else ""
+
+
+def _cells(ports: Ports | None) -> dict[str, tuple[int, ...]]:
+    return {} if ports is None else {entry.name: tuple(entry.cell) for entry in ports.outputs}
 
 
 def _of_outputs(network: TrainableNetwork, ports: Ports, x: object, batch_size: int) -> dict[str, RealArray]:
     """Returns the probabilities of named outputs that have any."""
-    from loom import losses
-
-    judged = record_of(network).judged_by
-    trained = None if judged is None else cast("Mapping[str, Any]", judged.loss)
+    trained, cells = _losses_by_output(network), _cells(ports)
     engine = engine_of(network)
-    kinds = dict(zip(engine.layer_places(), engine.layer_kinds(), strict=True))
-    outputs = cast("dict[str, RealArray]", predict(network, cast("ArrayLike", x), batch_size))
-    found = {}
-    for entry in ports.outputs:
-        values = outputs[entry.name]
-        loss = None if trained is None else losses.name_of(trained[entry.name])
-        if (loss is None and values.shape[1:] == (1,)) or (loss is not None and loss not in _OF_CLASSES):
+    outputs = cast("dict[str, Any]", predict(network, cast("ArrayLike", x), batch_size))
+    found: dict[str, RealArray] = {}
+    for name, values in outputs.items():
+        loss, end = trained.get(name), _end(engine, cells[name])
+        unknown = _is_number(values) if loss is None else loss not in _OF_CLASSES
+        if unknown and end != "sigmoid":
             continue
-        # A cell without layers hands on what the one before it has made.
-        made = [kind for (at, _), kind in kinds.items() if at <= tuple(entry.cell)]
-        found[entry.name] = _probabilities(values, made[-1] if made else "", loss)
+        if isinstance(values, list):
+            # Of samples with steps of their own.
+            found[name] = cast("Any", [_probabilities(each[None], end, loss)[0] for each in values])
+        else:
+            found[name] = _probabilities(values, end, loss)
     if not found:
         raise StateError(
             "no output of the network is of classes: predict(x) gives what they are, and outputs that are to "
@@ -94,19 +215,31 @@ def _of_outputs(network: TrainableNetwork, ports: Ports, x: object, batch_size: 
     return found
 
 
+def _losses_by_output(network: TrainableNetwork) -> dict[str, str]:
+    """Returns the names of the losses that named outputs were trained by last; none where none is known."""
+    from loom import losses
+
+    judged = record_of(network).judged_by
+    if judged is None or not isinstance(judged.loss, Mapping):
+        return {}
+    return {name: losses.name_of(loss) for name, loss in judged.loss.items()}
+
+
 def _loss_name(network: TrainableNetwork) -> str | None:
     """Returns the name of the loss that a network was trained by last; None where none is known."""
     judged = record_of(network).judged_by
     # What only predicts, and was not trained, loads nothing of losses.
     from loom import losses
 
-    return None if judged is None else losses.name_of(cast("Any", judged.loss))
+    if judged is None or isinstance(judged.loss, Mapping):
+        return None
+    return losses.name_of(cast("Any", judged.loss))
 
 
-def _probabilities(outputs: RealArray, last: str, loss: str | None) -> RealArray:
+def _probabilities(outputs: RealArray, end: str, loss: str | None) -> RealArray:
     if outputs.ndim < 2:
         raise ShapeError(f"predict_probabilities: outputs of shape {outputs.shape[1:]} are no classes")
-    if loss == "nll" or last in _SIMPLEX or last.endswith("softmax"):
+    if loss == "nll" or end == "softmax" or (end == "sigmoid" and loss not in _OF_SCORES):
         return outputs
     if outputs.shape[1:] == (1,) or loss in ("binary_cross_entropy", "binary_focal"):
         # Of either sign, without what is too large for exp.

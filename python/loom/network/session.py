@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -188,6 +189,11 @@ class Session:
             StateError: The network is on another device than when the session began.
         """
         self._native.reset()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a session is not pickled: pickle the network, begin another session, and bring it the same steps"
+        )
 
     def __repr__(self) -> str:
         return f"Session(position={self.position}, capacity={self._capacity}, rows={self._rows})"

@@ -121,7 +121,8 @@ def load_state_dict(
 ) -> NetworkT | IncompatibleKeys:
     """Sets parameters and states; after an error none has changed.
 
-    What stateful layers carry may be left out: then they begin new sequences.
+    What stateful layers carry may be left out: then they begin new sequences. Layers of packed weights whose
+    masters were dropped cannot be set: where not strict, a state without them sets all else, adapters too.
 
     Args:
         state: Arrays by name, as `state_dict` returns them.
@@ -168,9 +169,14 @@ def load_state_dict(
             f"a state is arrays by name, as state_dict returns them, and {shown(odd[0])} is no name"
         )
     state = state if rename is None else _renamed(state, rename)
-    before = state_dict(self)
+    before = state_dict(self) if strict else _readable(engine)
     carried = [f"{path}.{name}" for path, at in _places(engine) for name in engine.native.carried_names(at)]
-    fixed = [name for name in before if name not in carried]
+    known = (
+        before
+        if strict
+        else [f"{path}.{name}" for path, at in _places(engine) for name in _names(engine, at)]
+    )
+    fixed = [name for name in known if name not in carried]
     left = IncompatibleKeys(
         sorted(set(fixed) - set(state)), sorted(name for name in state if name not in {*fixed, *carried})
     )
@@ -182,7 +188,7 @@ def load_state_dict(
         if name in state
     }
     for name in fixed:
-        if name in arrays and arrays[name].shape != before[name].shape:
+        if name in arrays and name in before and arrays[name].shape != before[name].shape:
             raise ShapeError(f"{name}: expected shape {before[name].shape}, got {arrays[name].shape}")
     try:
         _set(engine, arrays, resets=bool(carried))
@@ -190,6 +196,24 @@ def load_state_dict(
         _set(engine, before, resets=bool(carried))
         raise
     return self if strict else left
+
+
+def _readable(engine: Engine) -> dict[str, NDArray[Any]]:
+    """Returns what `state_dict` does, as far as there are masters of weights."""
+    native, state = engine.native, {}
+    for path, at in _places(engine):
+        names = native.parameter_names(at)
+        dropped = bool(names) and native.weights_state(at)["dropped"]
+        still = set(names) - set(engine.adapter_parameters(at)) if dropped else set()
+        state.update(
+            {f"{path}.{name}": native.parameter(at, name, False) for name in names if name not in still}
+        )
+        state.update({f"{path}.{name}": native.state(at, name) for name in native.state_names(at)})
+    return state
+
+
+def _names(engine: Engine, at: tuple[int, int, int, int]) -> list[str]:
+    return [*engine.native.parameter_names(at), *engine.native.state_names(at)]
 
 
 def _renamed(state: Mapping[str, ArrayLike], rename: Rename) -> dict[str, ArrayLike]:

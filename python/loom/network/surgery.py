@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from loom import _native, nn
 from loom._settings.suggestions import shown, unknown
-from loom.architecture import LinkConfig, NetworkConfig, as_layer
+from loom.architecture import LinkConfig, NetworkConfig, as_layer, row_shape
 from loom.engine import HasEngine, engine_of
 from loom.errors import ConfigError, InvalidValueError, ShapeError
 from loom.network.layers import LayerHandle
@@ -77,7 +76,7 @@ def popped(layer: LayerHandle, network: HasEngine) -> LayerHandle:
 
 
 def resized(
-    self: NetworkT, input_shape: int | Sequence[int | None] | Mapping[str, int | Sequence[int]]
+    self: NetworkT, input_shape: int | Sequence[int | None] | Mapping[str, int | Sequence[int | None]]
 ) -> NetworkT:
     """Returns a new network with these layers and weights for inputs of other extents.
 
@@ -116,8 +115,7 @@ def resized(
             if name not in [entry.name for entry in named]:
                 raise unknown("resized: input", name, [entry.name for entry in named])
         inputs = [replace(entry, shape=input_shape.get(entry.name, entry.shape)) for entry in named]
-        row = sum(math.prod(cast("tuple[int, ...]", entry.shape)) for entry in inputs)
-        config = replace(engine.config, input_shape=row, inputs=inputs)
+        config = replace(engine.config, input_shape=row_shape(inputs), inputs=inputs)
     else:
         config = replace(engine.config, input_shape=input_shape)
     made = around(type(self), _native.Network(json.dumps(config.to_config())))
@@ -168,7 +166,7 @@ def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:
     config = engine.config
     named: Any = [entry for entry in cast("Any", config.inputs) if tuple(entry.cell or (0, 0, 0)) <= last[:3]]
     bare = NetworkConfig(
-        sum(math.prod(entry.shape) for entry in named) if named else config.input_shape,
+        row_shape(named) if named else config.input_shape,
         config.grid,
         precision=config.precision,
         seed=config.seed,

@@ -53,6 +53,7 @@ from loom.nn.recurrent import GRU, LSTM, RNN
 from loom.nn.reparametrization import SpectralNorm, WeightNorm
 from loom.nn.rotary import DynamicRule, Llama3Rule, LongRopeRule, Rotary, RotaryRule, YarnRule
 from loom.nn.sequence import ClassToken, SequencePool
+from loom.nn.slicing import Slice
 from loom.nn.softmax import (
     AdaptiveSoftmax,
     Entmax,
@@ -152,6 +153,7 @@ __all__ = [
     "SequencePool",
     "Sequential",
     "SinusoidalPositions",
+    "Slice",
     "SoftCap",
     "Softmax",
     "Sparsemax",

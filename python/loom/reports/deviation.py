@@ -266,7 +266,7 @@ def deviation_under(
     """
     if loss == "binary_cross_entropy":
         outputs = logistic(doubles(outputs, "outputs"))
-    classes = True if loss in ("cross_entropy", "nll") else None
+    classes = True if loss in ("cross_entropy", "focal", "nll") else None
     return DeviationReport.of(outputs, targets, classes=classes, worst=worst)
 
 

@@ -27,6 +27,7 @@ from loom.errors import (
     ShapeError,
 )
 from loom.network import Network
+from loom.network.probabilities import threshold
 from loom.serving.batching import Batcher
 from loom.serving.bodies import NPY, BodyError, body_within, from_json, from_npy, named_from_json, to_npy
 from loom.serving.limits import RateLimit
@@ -72,6 +73,12 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
     card = net.card
     shapes = {"": net.output_shape} if outputs is None else outputs.output_shapes()
     labels = _labels_by_output(card.labels, shapes)
+    # Where two classes have one output, and from where on it means the second.
+    cuts = {
+        name: threshold(net, name)
+        for name, listed in labels.items()
+        if shapes[name] == (1,) and len(listed) == 2
+    }
     description = _description(net)
     under_way = 0
 
@@ -150,9 +157,13 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
         }
         if labels:
             by_name = {"": y} if parts is None else parts
-            found = {
-                name: [listed[place] for place in by_name[name].argmax(-1)] for name, listed in labels.items()
+            places = {
+                name: (by_name[name][:, 0] > cuts[name]).astype(int)
+                if name in cuts
+                else by_name[name].argmax(-1)
+                for name in labels
             }
+            found = {name: [listed[place] for place in places[name]] for name, listed in labels.items()}
             told["labels"] = found.get("", found)
         if card.preprocessing is not None:
             told["preprocessing"] = encode(card.preprocessing)
@@ -245,10 +256,14 @@ def _description(net: Network) -> dict[str, Any]:
 
 
 def _labels_by_output(told: object, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Sequence[str]]:
-    """Returns the labels of outputs that have a value for each; an output without a name is ""."""
+    """Returns the labels of outputs that have a value for each, or one for two; one without a name is ""."""
     given: Any = told if isinstance(told, Mapping) else {"": told or ()}
     known = {name: given[name] for name in shapes if name in given}
-    return {name: labels for name, labels in known.items() if shapes[name] == (len(labels),)}
+    return {
+        name: labels
+        for name, labels in known.items()
+        if shapes[name] == (len(labels),) or (shapes[name] == (1,) and len(labels) == 2)
+    }
 
 
 def _documented(net: Network, *, labelled: bool, by_name: bool) -> dict[str, Any]:

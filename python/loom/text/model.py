@@ -8,6 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from loom._settings.checks import whole
+from loom._settings.suggestions import shown
 from loom.errors import ConfigError, LoomError, ShapeError
 from loom.network import Network
 from loom.text.batch import Batch
@@ -109,6 +110,12 @@ class LanguageModel:
         capacity: int | None = None,
         kept: int = 1,
     ) -> None:
+        if not isinstance(vocabulary, Vocabulary) and not hasattr(vocabulary, "id_to_token"):
+            raise ConfigError(
+                "LanguageModel: a tokenizer of Hugging Face's library, tokenizers.Tokenizer, or a "
+                f"loom.text.Vocabulary says what tokens are, got {shown(vocabulary)}; of transformers' it is "
+                "tokenizer.backend_tokenizer, and loom.text.load(folder) reads it along with the network"
+            )
         if len(network.input_shape) != 1 or not network.output_shape:
             raise ShapeError(
                 f"a language model reads token ids, (time,); this network reads {network.input_shape}"

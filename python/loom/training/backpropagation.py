@@ -26,6 +26,7 @@ _SETTING = "settings are the config's: loom.TrainingConfig({0}=...), or all in o
 
 
 @explained(
+    data="what is learned from? loom.train(net, (x, y), config)",
     validation_data="validation= of loom.train; validation_data= of net.fit",
     **{field.name: _SETTING.format(field.name) for field in fields(TrainingConfig)},
 )

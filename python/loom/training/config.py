@@ -44,7 +44,7 @@ class TrainingConfig(Plain):
             the `TweenConfig` counts.
         schedule: How the learning rate changes from step to step.
         loss: A loss, or the name of one: mse, mae, huber, log_cosh, quantile, poisson,
-            cross_entropy, nll, kl_divergence, binary_cross_entropy, binary_focal, hinge,
+            cross_entropy, focal, nll, kl_divergence, binary_cross_entropy, binary_focal, hinge,
             squared_hinge, dice, cosine, triplet, contrastive, ctc.
             "auto" looks at the first targets: whole-number class labels under an
             output wider than one mean cross_entropy, anything else mse. Progress says which was chosen;
@@ -88,9 +88,10 @@ class TrainingConfig(Plain):
         validation_batch_size: Samples at once in validation; `batch_size` by
             default.
         validation_frequency: Validates every so many epochs.
-        class_weight: How much each class counts in cross_entropy and nll: a
+        class_weight: How much each class counts in cross_entropy, focal and nll: a
             mapping from class to weight (1 for those left out), or one weight
-            per class. Of named outputs such by output, {"kind": {1: 5.0}}; a sample's loss then counts
+            per class. Whole numbers that the network has learned as labels, such as 3, 7 and 40, go by
+            these. Of named outputs such by output, {"kind": {1: 5.0}}; a sample's loss then counts
             times the weight of its class, and the mean is over samples, as Keras has it, not over weights.
         label_smoothing: Share of each target spread evenly over all classes,
             in cross_entropy and nll.

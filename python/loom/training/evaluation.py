@@ -20,10 +20,17 @@ from loom.losses import LossLike
 from loom.metrics import MetricLike
 from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig, check_training
-from loom.training.feed import Examples, Form
-from loom.training.labelling import as_known
+from loom.training.feed import Examples, Form, Seen
+from loom.training.labelling import as_known, weighed
 from loom.training.named_targets import settled_by_targets
-from loom.training.ported import loss_metrics, packed, settled_outputs
+from loom.training.ported import (
+    LossOfOutput,
+    OutputParts,
+    loss_metrics,
+    packed,
+    row_weights,
+    settled_outputs,
+)
 from loom.training.record import record_of
 from loom.training.settings import engine_config
 from loom.training.sized import dealt
@@ -123,7 +130,7 @@ def evaluate(
     if batch_size is not None:
         changes["validation_batch_size"] = batch_size
     engine = engine_of(network)
-    settled = settled_outputs(engine, replace(chosen, **changes))
+    settled = weighed(engine, settled_outputs(engine, replace(chosen, **changes)))
     settled, seen = settled_by_targets(engine, settled, data)
     given = cast("Data", packed(engine, settled, seen))
     if engine.sizing is not None:
@@ -178,15 +185,16 @@ class Evaluation:
         from loom.reports.deviation import deviation_under
 
         found, seen = self._measure(keep=True)
-        outputs, targets = map(np.concatenate, zip(*seen, strict=True))
+        outputs, targets = cast("Any", joined(seen))
         return found, deviation_under(self._loss, outputs, targets)
 
-    def _measure(self, *, keep: bool) -> tuple[dict[str, float], list[tuple[NDArray[Any], NDArray[Any]]]]:
+    def _measure(self, *, keep: bool) -> tuple[dict[str, float], list[Seen]]:
         """Returns what was measured, and where they are kept or asked for, outputs and targets."""
         network = self._engine.native
         evaluator = _native.Evaluator(network, self._config)
         keep = keep or not all(map(metrics.in_engine, self._metrics))
-        seen: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        seen: list[Seen] = []
+        weights: list[NDArray[np.float64]] = []
         for examples in self._batches():
             sizing = self._form.sizing
             if sizing is not None:
@@ -194,10 +202,12 @@ class Evaluation:
             evaluator.update(examples, self._batch_size)
             if keep:
                 # The next batch may be written where this one was.
-                both = network.predict(examples[0], self._batch_size), examples[1].copy()
-                seen.append(both if sizing is None else sizing.real_steps(*both, examples[2]))
+                outputs = network.predict(examples[0], self._batch_size)
+                seen.append(self._form.seen(examples[0], outputs, examples[1].copy(), examples[2]))
+            if self.loss_names and not (seen and isinstance(seen[-1][0], OutputParts)):
+                weights.append(row_weights(examples[2], len(examples[0]), len(self.loss_names)))
         loss, known = evaluator.finish()
-        return {"loss": loss, **in_order(self._metrics, known, seen)}, seen
+        return {"loss": loss, **in_order(self._metrics, known, seen, weights)}, seen
 
     def _batches(self) -> Iterator[Examples]:
         if isinstance(self._source, BatchSource):
@@ -214,25 +224,45 @@ class Evaluation:
 def in_order(
     chosen: Iterable[metrics.Metric | Callable[..., float]],
     known: Iterable[tuple[str, float]],
-    seen: Sequence[tuple[NDArray[Any], NDArray[Any]]],
+    seen: Sequence[Seen],
+    weights: Sequence[NDArray[np.float64]] = (),
 ) -> dict[str, float]:
-    """Puts the engine's metrics, `known`, and the user's own, which take what was `seen`, in order."""
+    """Puts the engine's metrics, `known`, and the user's own, which take what was `seen`, in order.
+
+    The losses of named outputs take the `weights` of rows, too.
+    """
     measured = iter([value for _, value in known])
-    whole: tuple[NDArray[Any], ...] | None = None
+    whole: Seen | None = None
     found: dict[str, float] = {}
     for metric in chosen:
         name = metrics.name_of(metric)
         if metrics.in_engine(metric):
             found[name] = next(measured)
         elif seen:
-            whole = whole or tuple(map(np.concatenate, zip(*seen, strict=True)))
-            found[name] = _measured(metric, name, *whole)
+            whole = whole or joined(seen)
+            if isinstance(metric, LossOfOutput):
+                of_output: Callable[..., float] = metric
+                found[name] = of_output(*whole, np.concatenate(weights) if weights else None)
+            else:
+                found[name] = _measured(metric, name, *whole)
         else:
             found[name] = float("nan")
     return found
 
 
-def _measured(metric: Callable[..., float], name: str, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
+def joined(seen: Sequence[Seen]) -> Seen:
+    """Returns outputs and targets of several batches one behind the other.
+
+    Args:
+        seen: Those of each batch.
+    """
+    outputs, targets = zip(*seen, strict=True)
+    if isinstance(outputs[0], OutputParts):
+        return OutputParts.joined(outputs), None
+    return np.concatenate(outputs), np.concatenate(targets)
+
+
+def _measured(metric: Callable[..., float], name: str, outputs: object, targets: object) -> float:
     """What somebody's own metric makes of outputs and targets; errors from inside of it are its own."""
     try:
         measured = metric(outputs, targets)

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
 
 from numpy.typing import NDArray
 
 from loom import _native, losses
-from loom._typing import Precision
-from loom.convert import as_input, as_numpy, as_real_array
+from loom._typing import Precision, TargetKind
+from loom.convert import SizedRows, as_input, as_numpy, as_real_array
 from loom.data import ArraySource, BatchSource, Classes, TrainingBatch, as_target
 from loom.engine import Engine
+from loom.engine.ports import Ports
 from loom.engine.sizing import Sizing
 from loom.engine.told import classes_of
 from loom.errors import ConfigError, DataError
 from loom.schedules import Epochs, Schedule, Warmup, require_known_epochs
 from loom.training.config import TrainingConfig
 from loom.training.labelling import indexed, takes_labels
+from loom.training.ported import OutputParts, target_kinds
 from loom.training.sharing import Sharing
 
-__all__ = ["ArrayFeed", "BatchFeed", "Examples", "Form", "require_known_length"]
+__all__ = ["ArrayFeed", "BatchFeed", "Examples", "Form", "Seen", "require_known_length"]
 
 Examples: TypeAlias = "tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]"
+Seen: TypeAlias = "tuple[NDArray[Any] | OutputParts, NDArray[Any] | None]"
 _UNLIMITED = 1 << 62
 
 
@@ -39,6 +42,8 @@ class Form:
         classes: What labels stand for; None where targets are none.
         sizing: What samples of open extents go through; None where extents are fixed.
         in_rows: Whether targets are rows of those of all named outputs already.
+        ports: The names of several outputs; None where there are none.
+        kinds: What the loss of each of these takes.
     """
 
     output_shape: tuple[int, ...]
@@ -48,6 +53,8 @@ class Form:
     classes: Classes | None = None
     sizing: Sizing | None = None
     in_rows: bool = False
+    ports: Ports | None = None
+    kinds: Mapping[str, TargetKind] = field(default_factory=dict)
 
     @classmethod
     def of(cls, engine: Engine, config: TrainingConfig) -> Form:
@@ -60,17 +67,22 @@ class Form:
         sizing = engine.sizing
         # Samples of open extents are rows by then.
         indices = engine.reads_indices and sizing is None
-        return cls(shape, classification, engine.precision, indices, classes, sizing, named)
+        kinds = target_kinds(cast("Mapping[str, Any]", config.loss)) if named else {}
+        ports = engine.ports if named else None
+        return cls(shape, classification, engine.precision, indices, classes, sizing, named, ports, kinds)
 
     def examples(self, batch: TrainingBatch) -> Examples:
         """Converts samples, targets and weights to what the engine takes, once."""
         weight = batch.weight
         shape = self.output_shape
+        given = batch.input
         if self.sizing is not None:
-            self.sizing.take(as_numpy(batch.input))
+            self.sizing.take(as_numpy(given))
             shape = self.sizing.output_extents()
+        # Such rows are as the engine takes them, and an array of another kind would not know its extents.
+        sized = given if isinstance(given, SizedRows) else None
         return (
-            as_input(batch.input, self.precision, indices=self.indices),
+            as_input(given, self.precision, indices=self.indices) if sized is None else sized,
             self._target(batch.target, shape),
             None if weight is None else as_real_array(weight, self.precision, what="weight"),
         )
@@ -84,6 +96,26 @@ class Form:
             classification=self.classification,
             precision=self.precision,
         )
+
+    def seen(
+        self, rows: NDArray[Any], outputs: NDArray[Any], targets: NDArray[Any], weight: NDArray[Any] | None
+    ) -> Seen:
+        """Returns outputs and targets of a batch as metrics that are functions take them.
+
+        Args:
+            rows: What the network has read, whose extents it has now.
+            outputs: What it has made of them.
+            targets: What that is compared with.
+            weight: How much rows count, or steps.
+        """
+        sizing = self.sizing
+        if sizing is None:
+            return outputs, targets
+        if self.ports is None or not sizing.has_open_outputs:
+            return sizing.real_steps(outputs, targets, weight)
+        opened = [name for name, shape in sizing.named_output_shapes.items() if None in shape]
+        steps = sizing.step_counts(rows)
+        return OutputParts.of(self.ports, self.kinds, opened, steps, outputs, targets, weight), None
 
     def targets(self, targets: NDArray[Any]) -> NDArray[Any]:
         """Gives the engine's class indices back the shape that they came in."""
@@ -163,6 +195,8 @@ class BatchFeed:
         if position is not None:
             source.batches.load_state_dict(position)  # type: ignore[attr-defined]
         self._accumulate = config.accumulate
+        self.newest: list[Examples] = []
+        """What the newest step has learned from."""
         # The batches of the next step. All but the last are copies: whoever makes the data may
         # write the next batch where the one before was.
         self._next: list[Examples] = []
@@ -238,6 +272,7 @@ class BatchFeed:
         batches, self._next = self._next, []
         if self._form.sizing is not None:
             batches = self._form.sizing.of_equal_extents(batches)
+            self.newest = batches
         if shared is not None:
             if len(batches) > 1:
                 raise ConfigError(

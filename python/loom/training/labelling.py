@@ -18,9 +18,9 @@ from loom.data.frames import is_frame
 from loom.data.labels import KINDS, as_names
 from loom.engine import Engine
 from loom.engine.told import classes_of, encoder_of, remember_classes, remember_encoder
-from loom.errors import DataError, DTypeError, ShapeError
+from loom.errors import ConfigError, DataError, DTypeError, ShapeError
 from loom.losses import AUTO
-from loom.training.config import TrainingConfig
+from loom.training.config import TrainingConfig, by_output
 
 SourceT = TypeVar("SourceT", bound=Source)
 
@@ -33,6 +33,7 @@ __all__ = [
     "takes_labels",
     "together",
     "unequal",
+    "weighed",
     "with_indices",
 ]
 
@@ -105,11 +106,45 @@ def learn_classes(engine: Engine, config: TrainingConfig, data: Data) -> Trainin
         data: What it learns from.
 
     Returns:
-        The config; with the loss that suits classes, where it is open and the data names its classes.
+        The config; with the loss that suits classes, where it is open and the data names its classes; and
+        with weights of classes in the order of the outputs, as `weighed` gives them.
 
     Raises:
+        ConfigError: A class that has a weight is none of the labels.
         DataError: There are more or fewer labels than outputs.
     """
+    return weighed(engine, _learned(engine, config, data))
+
+
+def weighed(engine: Engine, config: TrainingConfig) -> TrainingConfig:
+    """Returns the config with a weight for each class, where labels that are no class indices have them.
+
+    Whoever says how much 7 counts, among labels 3, 7 and 40, means the label and no place.
+
+    Args:
+        engine: The network's.
+        config: How the training goes.
+
+    Raises:
+        ConfigError: A class that has a weight is none of the labels.
+    """
+    given = config.class_weight
+    if not isinstance(given, Mapping) or by_output(given):
+        return config
+    classes = classes_of(engine.native)
+    if classes is None or classes.kind != "integer":
+        return config
+    for label in given:
+        if label not in classes.values:
+            raise ConfigError(
+                f"class_weight names class {label}, which is none of the labels: "
+                f"{', '.join(classes.names[:10])}{', ...' if len(classes.names) > 10 else ''}"
+            )
+    weights = cast("Mapping[Any, float]", given)
+    return replace(config, class_weight=[weights.get(label, 1.0) for label in classes.values])
+
+
+def _learned(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:
     named = getattr(data, "classes", None)
     named = named if isinstance(named, (tuple, list)) and named else None
     if config.loss != AUTO and not _may_have_labels(config):

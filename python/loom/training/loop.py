@@ -38,7 +38,7 @@ from loom.training.automatic import is_open, settled, settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.course import Course
 from loom.training.evaluation import Evaluation, in_order
-from loom.training.feed import ArrayFeed, BatchFeed, Form
+from loom.training.feed import ArrayFeed, BatchFeed, Form, Seen
 from loom.training.identity import data_identity, settings_identity
 from loom.training.labelling import as_known, learn_classes, with_indices
 from loom.training.logs import logged
@@ -511,14 +511,14 @@ class _Run:
             if self._finish_epoch(epoch, started, seen):
                 return
 
-    def _steps(self, done: int) -> list[tuple[NDArray[Any], NDArray[Any]]] | None:
+    def _steps(self, done: int) -> list[Seen] | None:
         """Runs the rest of an epoch; returns outputs and targets where metrics need them.
 
         Returns None where a callback stopped in the middle of it.
         """
         hooks = self.hooks
         wants_batches = hooks.wants_batches
-        seen: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        seen: list[Seen] = []
         loss_sum = weight = 0.0
         self._follow_changes()
         changed = hooks.may_change_data
@@ -552,8 +552,15 @@ class _Run:
             loss_sum += report.loss_sum
             weight += report.weight
             if self.functions and not report.skipped:
-                newest = self.trainer.newest()
-                seen += [(outputs, self.form.targets(targets)) for outputs, targets in newest]
+                newest = [(outputs, self.form.targets(targets)) for outputs, targets in self.trainer.newest()]
+                read = getattr(self.feed, "newest", [])
+                if read and self.form.ports is not None:
+                    seen += [
+                        self.form.seen(examples[0], *both, examples[2])
+                        for examples, both in zip(read, newest, strict=True)
+                    ]
+                else:
+                    seen += newest
             if self.observed:
                 with self.interrupts.open:
                     self.engine.observation.tell(self.trainer.layer_statistics())
@@ -603,9 +610,7 @@ class _Run:
         self.trainer = self._trainer(resume=True)
         return True
 
-    def _finish_epoch(
-        self, epoch: int, started: float, seen: list[tuple[NDArray[Any], NDArray[Any]]]
-    ) -> bool:
+    def _finish_epoch(self, epoch: int, started: float, seen: list[Seen]) -> bool:
         """Measures, records and tells the callbacks what an epoch has come to; whether they stop the run.
 
         What was learned is recorded, and the callbacks hear of it, even if measuring is cut short.

@@ -16,7 +16,7 @@ from loom.data.foreign import adopted
 from loom.data.labels import as_names
 from loom.engine import Engine
 from loom.engine.told import remember_classes_by_output
-from loom.errors import DataError, DTypeError, ShapeError
+from loom.errors import ConfigError, DataError, DTypeError, ShapeError
 from loom.losses import OwnLoss
 from loom.training.config import TrainingConfig
 from loom.training.labelling import BINARY, are_no_indices, together, unequal
@@ -57,6 +57,9 @@ def settled_by_targets(
     settled = dict(chosen)
     for name in open_ones:
         target = _target(first, name)
+        if target is not None and _is_open(engine, name):
+            # The first sample's, as a batch.
+            target = np.asarray(next(iter(target), ()))[None]
         if target is None:
             # Whoever packs the targets says what is wrong with them.
             continue
@@ -87,11 +90,37 @@ def _learn(engine: Engine, config: TrainingConfig, data: object) -> None:
         if name in known:
             # Labels that are not among the classes are refused where they are looked up.
             continue
-        classes = _classes(config, name, shape, [_target(part, name) for part in parts])
+        targets = [_target(part, name) for part in parts]
+        if _is_open(engine, name):
+            # Labels of all places, as if each were of a sample.
+            targets = [_flat_labels(engine, part, name) for part in parts]
+            shape = (losses.class_count(shape),)
+        classes = _classes(config, name, shape, targets)
         if classes is not None:
             found[name] = classes
     if found:
         remember_classes_by_output(engine.native, found)
+
+
+def _is_open(engine: Engine, name: str) -> bool:
+    """Whether an output has the samples' extents."""
+    return engine.sizing is not None and None in engine.sizing.named_output_shapes[name]
+
+
+def _flat_labels(engine: Engine, part: object, name: str) -> NDArray[Any] | None:
+    """Returns the labels of all places of an output that has the samples' extents; None where it has none."""
+    target, sizing = _target(part, name), engine.sizing
+    given: Any = TrainingBatch(*part) if isinstance(part, (tuple, list)) else part
+    try:
+        arrays = [as_names(each) for each in target]
+        length = None if sizing is None else sizing.output_lengths[name]
+        if sizing is not None and length is not None:
+            own = sizing.samples(given.input).of_length(length)
+            arrays = [array[: own.length(number)] for number, array in enumerate(arrays)]
+        return np.concatenate([array.reshape(-1) for array in arrays])
+    except (ConfigError, DataError, DTypeError, ShapeError, IndexError, TypeError, ValueError):
+        # Whoever puts samples together says what is wrong with them.
+        return None
 
 
 def _classes(config: TrainingConfig, name: str, shape: tuple[int, ...], targets: list[Any]) -> Classes | None:
@@ -102,6 +131,8 @@ def _classes(config: TrainingConfig, name: str, shape: tuple[int, ...], targets:
         return None
     arrays: list[NDArray[Any]] = []
     for target in targets:
+        if target is None:
+            return None
         try:
             array = as_names(target)
         except (DTypeError, ShapeError, DataError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -17,11 +17,20 @@ from loom._typing import TargetKind
 from loom.data import Classes, Data, TrainingBatch
 from loom.data.foreign import adopted
 from loom.engine import Engine
-from loom.engine.ports import Ports
+from loom.engine.ports import Ports, apart, by_name
 from loom.errors import ConfigError, DataError
 from loom.training.config import TrainingConfig, by_output
 
-__all__ = ["loss_metrics", "metrics_under", "packed", "settled_outputs", "target_kinds"]
+__all__ = [
+    "LossOfOutput",
+    "OutputParts",
+    "loss_metrics",
+    "metrics_under",
+    "packed",
+    "row_weights",
+    "settled_outputs",
+    "target_kinds",
+]
 
 
 def settled_outputs(engine: Engine, config: TrainingConfig) -> TrainingConfig:
@@ -97,6 +106,87 @@ def _class_weights(ports: Ports, given: object, chosen: Mapping[str, Any]) -> di
     return found
 
 
+@dataclass(frozen=True)
+class OutputParts:
+    """Outputs and targets by name; of those that have the samples' extents each real place as a sample.
+
+    Args:
+        outputs: (rows, ...) of each output.
+        targets: Likewise, as they lay in rows of targets.
+        counts: How much each row counts in an output's loss, or each place: all of a sample's together as
+            much as those of another.
+        rows: How many samples there are.
+        labelled: Whether targets that may be class indices are.
+    """
+
+    outputs: Mapping[str, NDArray[Any]]
+    targets: Mapping[str, NDArray[Any]]
+    counts: Mapping[str, NDArray[np.float64]]
+    rows: int
+    labelled: bool
+
+    @classmethod
+    def of(
+        cls,
+        ports: Ports,
+        kinds: Mapping[str, TargetKind],
+        opened: Iterable[str],
+        steps: Mapping[str, NDArray[np.int64]],
+        outputs: NDArray[Any],
+        targets: NDArray[Any],
+        weight: NDArray[Any] | None = None,
+    ) -> OutputParts:
+        """Takes rows apart, by the extents that the network has now.
+
+        Args:
+            ports: The network's names.
+            kinds: What the loss of each output takes.
+            opened: The outputs that have the samples' extents.
+            steps: How many steps of each row are real, of outputs that have some.
+            outputs: (rows, elements) of all outputs.
+            targets: (rows, elements) of all outputs.
+            weight: (rows, ...) a weight for each output, and for each step of one that has some.
+        """
+        labelled, rows = ports.is_labelled(targets.shape[1], kinds), len(outputs)
+        given = apart(outputs, ports.output_shapes())
+        wanted = apart(targets, ports.target_shapes(kinds, labelled=labelled))
+        counts: dict[str, NDArray[np.float64]] = {}
+        start, opened = 0, set(opened)
+        for name in ports.output_names:
+            columns = given[name].shape[1] if name in steps else 1
+            mine = np.ones((rows, 1)) if weight is None else weight[:, start : start + columns].astype(float)
+            start += columns
+            if name not in opened:
+                counts[name] = mine[:, 0]
+                continue
+            told = wanted[name].ndim < given[name].ndim
+            output = _by_place(given[name])
+            places = output.shape[1]
+            target = wanted[name].reshape(rows, places) if told else _by_place(wanted[name])
+            real = np.arange(places) < steps.get(name, np.full(rows, places))[:, None]
+            given[name], wanted[name] = output[real], target[real]
+            # The engine divides by all places that there is room for.
+            counts[name] = np.broadcast_to(mine / places, (rows, places))[real]
+        return cls(given, wanted, counts, rows, labelled)
+
+    @classmethod
+    def joined(cls, parts: Sequence[OutputParts]) -> OutputParts:
+        """Puts those of several batches one behind the other."""
+
+        def together(what: str) -> dict[str, NDArray[Any]]:
+            names = getattr(parts[0], what)
+            return {name: np.concatenate([getattr(part, what)[name] for part in parts]) for name in names}
+
+        rows, labelled = sum(part.rows for part in parts), parts[0].labelled
+        return cls(together("outputs"), together("targets"), together("counts"), rows, labelled)
+
+
+def _by_place(array: NDArray[Any]) -> NDArray[Any]:
+    """Returns (rows, places, classes) of outputs; classes are the last axis, or the channels of images."""
+    turned = np.moveaxis(array, 1, -1) if array.ndim == 4 else array
+    return turned.reshape(len(array), -1, turned.shape[-1])
+
+
 class _OfOutput:
     """A figure of one output, computed from rows of all of them."""
 
@@ -114,12 +204,19 @@ class _OfOutput:
         made._loss, made._kinds = chosen[self._output], target_kinds(chosen)
         return made
 
-    def _parts(self, outputs: NDArray[Any], targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], bool]:
+    def _parts(
+        self, outputs: NDArray[Any] | OutputParts, targets: NDArray[Any] | None
+    ) -> tuple[NDArray[Any], NDArray[Any], bool]:
         """Returns the output's part of rows, and of targets, and whether the latter are class indices."""
-        labelled = self._ports.is_labelled(targets.shape[1], self._kinds)
-        shapes = self._ports.target_shapes(self._kinds, labelled=labelled)
-        given, wanted = _part(outputs, self._shapes, self._output), _part(targets, shapes, self._output)
         kind = self._kinds[self._output]
+        if isinstance(outputs, OutputParts):
+            given, wanted = outputs.outputs[self._output], outputs.targets[self._output]
+            labelled = outputs.labelled
+        else:
+            assert targets is not None
+            labelled = self._ports.is_labelled(targets.shape[1], self._kinds)
+            shapes = self._ports.target_shapes(self._kinds, labelled=labelled)
+            given, wanted = _part(outputs, self._shapes, self._output), _part(targets, shapes, self._output)
         labelled = kind in {"indices", "labels"} or (kind == "classes" and labelled)
         return given, wanted.astype(np.int64) if labelled else wanted, labelled
 
@@ -150,8 +247,16 @@ def _part(rows: NDArray[Any], shapes: Mapping[str, tuple[int, ...]], output: str
     return np.ascontiguousarray(rows[:, columns]).reshape(len(rows), *shapes[output])
 
 
-class _LossOfOutput(_OfOutput):
-    """One output's mean loss, without its weight."""
+class LossOfOutput(_OfOutput):
+    """One output's mean loss: its part of the whole, without the output's weight, but with those of rows.
+
+    Args:
+        ports: The network's named inputs and outputs.
+        output: The output's name.
+        chosen: The losses by output.
+        label_smoothing: What it is under losses of classes.
+        class_weight: A factor for each class; None for none.
+    """
 
     def __init__(
         self,
@@ -165,13 +270,54 @@ class _LossOfOutput(_OfOutput):
         self._smoothing = label_smoothing if losses.target_kind(self._loss) == "classes" else 0.0
         self._weights = class_weight
 
-    def __call__(self, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
+    def __call__(
+        self,
+        outputs: NDArray[Any] | OutputParts,
+        targets: NDArray[Any] | None,
+        weights: NDArray[np.float64] | None = None,
+    ) -> float:
+        """Computes the mean loss.
+
+        Args:
+            outputs: (rows, elements) of all outputs; or these apart, with what places count.
+            targets: (rows, elements) likewise.
+            weights: What `row_weights` has made; all rows count alike where None.
+        """
         given, wanted, labelled = self._parts(outputs, targets)
-        loss, _ = losses.value_and_gradient(self._loss, given, wanted, None, self._smoothing, self._weights)
+        mine, divisor = None, float(len(given))
+        if isinstance(outputs, OutputParts):
+            mine, divisor = outputs.counts[self._output], float(outputs.rows)
+        elif weights is not None:
+            mine = weights[:, self._ports.output_names.index(self._output)]
+            divisor = float(weights[:, -1].sum())
+        count = np.ones(len(given)) if mine is None else mine
         if self._weights is not None and labelled:
-            # By itself it is divided by the weights of the labels; here by how many there are.
-            loss *= float(np.asarray(self._weights)[wanted].mean())
-        return loss
+            count = count * np.asarray(self._weights)[wanted].reshape(len(wanted), -1).mean(axis=1)
+        if not count.any():
+            # Nothing of it counts.
+            return 0.0
+        loss, _ = losses.value_and_gradient(self._loss, given, wanted, mine, self._smoothing, self._weights)
+        # By itself it is divided by all its weights; here by what the whole loss is divided by.
+        return loss * float(count.sum()) / divisor
+
+
+def row_weights(weight: NDArray[Any] | None, rows: int, outputs: int) -> NDArray[np.float64]:
+    """Returns how much each row counts, of every output, and in what the sum of losses is divided by.
+
+    Args:
+        weight: (rows,) or (rows, outputs), or None.
+        rows: How many rows there are.
+        outputs: How many outputs there are.
+
+    Returns:
+        (rows, outputs + 1) with the share in the divisor last: weights by output leave that at one a row.
+    """
+    found = np.ones((rows, outputs + 1))
+    if weight is not None and weight.ndim == 1:
+        found[:] = weight[:, None]
+    elif weight is not None:
+        found[:, :-1] = weight
+    return found
 
 
 class _MetricOfOutput(_OfOutput):
@@ -187,15 +333,13 @@ class _MetricOfOutput(_OfOutput):
         super().__init__(ports, output, chosen, metrics.name_of(metric))
         self._metric = metric
 
-    def __call__(self, outputs: NDArray[Any], targets: NDArray[Any]) -> float:
+    def __call__(self, outputs: NDArray[Any] | OutputParts, targets: NDArray[Any] | None = None) -> float:
         given, wanted, labelled = self._parts(outputs, targets)
         shares = not labelled and losses.target_kind(self._loss) == "classes"
         if shares and bool(np.isin(wanted, (0.0, 1.0)).all()):
             wanted = wanted.argmax(axis=1 if wanted.ndim == 4 else -1)
         zero, several = losses.decides_at_zero(self._loss), self._classes > 1
-        if isinstance(self._metric, metrics.Accuracy) and not several:
-            return self._metric(given, wanted, threshold=0.0 if zero else 0.5)
-        if isinstance(self._metric, metrics.Counted) and (zero or not several):
+        if isinstance(self._metric, (metrics.Accuracy, metrics.Counted)) and (zero or not several):
             return self._metric(given, wanted, threshold=0.0 if zero else 0.5)
         return float(self._metric(given, wanted))
 
@@ -222,7 +366,7 @@ def loss_metrics(engine: Engine, config: TrainingConfig) -> list[Callable[..., f
         return []
     weights = cast("Mapping[str, Any]", config.class_weight or {})
     return [
-        _LossOfOutput(ports, name, config.loss, config.label_smoothing, weights.get(name))
+        LossOfOutput(ports, name, config.loss, config.label_smoothing, weights.get(name))
         for name in config.loss
     ]
 
@@ -272,6 +416,12 @@ def _batch(
         raise DataError(f"expected a TrainingBatch, (x, y) or (x, y, weight), got {shown(item)}")
     # By name these are dictionaries.
     target, weight, given = item.target, cast("Any", item.weight), item.input
+    sizing = engine.sizing
+    if sizing is not None and ports.inputs:
+        given = cast("Any", by_name("input", given, ports.input_names))
+    if sizing is not None and sizing.has_open_outputs:
+        # What has the samples' extents is put into rows with them.
+        return TrainingBatch(given, target, weight)
     if ports.outputs:
         kinds = target_kinds(cast("Mapping[str, Any]", config.loss))
         target = ports.pack_targets(target, kinds, engine.precision, labels=labels)
@@ -282,7 +432,7 @@ def _batch(
             "weights by name are of named outputs, and this network has one output: give an array"
         )
     # Samples of open extents are put into rows of like ones afterwards.
-    if engine.sizing is None:
+    if sizing is None:
         given = ports.pack(given, engine.precision)
     return TrainingBatch(given, target, weight)
 

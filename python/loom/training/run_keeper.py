@@ -159,7 +159,9 @@ class RunKeeper(Callback):
         if improves(value, self._best, monitor, settings.mode, 0.0):
             self._best = value
             # It goes into its file with the state that knows of it, so that both are of one moment.
-            self._best_weights = self.network.to_bytes() if self._store.leads else None
+            if self._store.leads:
+                with self._as_measured(monitor):
+                    self._best_weights = self.network.to_bytes()
 
     def may_save(self) -> None:
         """Writes a state between two epochs, if that costs little or it is time to."""

@@ -99,7 +99,7 @@ def engine_config(
 
 def _of_engine(loss: Any) -> tuple[Any, dict[str, object] | None]:  # noqa: ANN401 - as a config has it
     """Returns the loss that says what targets are like, and what is minimised in its place."""
-    if isinstance(loss, losses.Expr):
+    if isinstance(loss, (losses.Cosine, losses.Expr)):
         own: dict[str, object] = {"expression": loss.expression}
     elif isinstance(loss, losses.OwnLoss):
         own = {"labelled" if loss.labelled else "provided": loss.number}

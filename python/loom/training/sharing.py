@@ -19,10 +19,12 @@ from loom._settings.suggestions import shown
 from loom.callbacks import (
     Callback,
     EarlyStopping,
-    ExponentialMovingAverage,
+    Lookahead,
+    MaxNorm,
     ReduceLROnPlateau,
     TerminateOnNaN,
 )
+from loom.callbacks._averaging import Averaging
 from loom.device import devices
 from loom.distributed import Alone, Communicator, current
 from loom.errors import ConfigError, StateError
@@ -39,8 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["Sharing", "arithmetic", "sharing"]
 
 DEFAULT_SHARDS = 8
-# What decides about the training itself, from figures that all processes have, runs in each of them.
-_EVERYWHERE = (EarlyStopping, ReduceLROnPlateau, ExponentialMovingAverage, TerminateOnNaN)
+# What decides about the training itself, from figures that all processes have, runs in each of them, and so
+# does what changes or averages weights.
+_EVERYWHERE = (EarlyStopping, ReduceLROnPlateau, Averaging, Lookahead, MaxNorm, TerminateOnNaN)
 
 
 # What a process wishes all to do once a step is done, as bits that travel with it.

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loom._typing import Foreign
-from loom.data import ArraySource, Classes, Data, TrainingBatch
+from loom.data import ArraySource, Data, Padded, TrainingBatch
 from loom.data.buckets import Buckets
 from loom.data.foreign import adopted
 from loom.data.labels import as_names
+from loom.data.sample_targets import SampleTargets, Targets
 from loom.data.splitting import hold_out
 from loom.engine import Engine
 from loom.engine.sizing import Sizing
@@ -23,6 +24,8 @@ from loom.errors import DataError, DTypeError, ShapeError
 from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig
 from loom.training.labelling import learn_classes
+from loom.training.output_targets import OutputTargets
+from loom.training.ported import target_kinds
 
 __all__ = ["dealt", "told"]
 
@@ -37,7 +40,7 @@ def told(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:
     """
     pair = _pair(data)
     sizing = engine.sizing
-    if pair is None or sizing is None:
+    if pair is None or sizing is None or isinstance(config.loss, Mapping):
         return config
     target: Foreign = pair.target
     if sizing.has_steps or None in sizing.output_shape:
@@ -57,7 +60,7 @@ def _labels_of_steps(sizing: Sizing, pair: TrainingBatch) -> NDArray[Any] | None
     try:
         if not targets or as_names(targets[0]).dtype.kind not in "Ub":
             return None
-        samples = sizing.samples(pair.input)
+        samples = sizing.samples(pair.input).of_length(sizing.output_lengths[""])
         if len(samples) != len(targets):
             return None
         return np.concatenate([as_names(each)[: samples.length(n)] for n, each in enumerate(targets)])
@@ -75,7 +78,7 @@ def dealt(
         engine: The network's.
         config: The config.
         data: (x, y) or (x, y, weight), a `TrainingBatch`, or an iterable of either, with lists of arrays,
-            arrays or `Padded` as x.
+            arrays or `Padded` as x, of named inputs dictionaries of such.
         learns: Whether it is learned from, so that it is shuffled where the config says so, and cut in two.
 
     Raises:
@@ -96,16 +99,43 @@ def dealt(
             )
         if learns and config.validation_split > 0:
             raise DataError("validation_split needs data in arrays or lists; give validation= for batches")
-        named = classes_of(engine.native)
+        aim = _aim(engine, config)
         if iter(data) is data:
-            return (_batch(sizing, item, named) for item in data), None
-        return cast("Data", _Batches(data, lambda item: _batch(sizing, item, named))), None
-    classes = classes_of(engine.native)
+            return (_batch(sizing, item, aim) for item in data), None
+        return cast("Data", _Batches(data, lambda item: _batch(sizing, item, aim))), None
+    aim = _aim(engine, config)
     held = None
     if learns and config.validation_split > 0:
         pair, held = _held_out(pair, config.validation_split)
-        held = _buckets(sizing, held, config.validation_batch_size or config.batch_size, classes)
-    return _buckets(sizing, pair, size, classes, shuffle=shuffle, seed=config.seed), held
+        held = _buckets(sizing, held, config.validation_batch_size or config.batch_size, aim)
+    # Batches that are added up have the same extents; the rows of one input and one output can be widened.
+    alike = config.accumulate if learns and (engine.ports is not None) else 1
+    return _buckets(sizing, pair, size, aim, shuffle=shuffle, seed=config.seed, alike=alike), held
+
+
+_Aim: TypeAlias = "Callable[[Any, TrainingBatch], Targets]"
+
+
+def _aim(engine: Engine, config: TrainingConfig) -> _Aim:
+    """Returns what makes targets of samples and a pair that holds them."""
+    sizing, ports = engine.sizing, engine.ports
+    assert sizing is not None
+    if ports is not None and sizing.has_open_outputs:
+        kinds, labels = target_kinds(cast("Mapping[str, Any]", config.loss)), ports.labels()
+        return lambda samples, pair: OutputTargets(
+            ports, sizing, samples, pair.target, pair.weight, kinds=kinds, labels=labels
+        )
+    classes = classes_of(engine.native)
+    if not sizing.has_steps:
+        return lambda samples, pair: SampleTargets(samples, pair.target, pair.weight, classes=classes)
+    length = sizing.output_lengths[""] or 0
+    return lambda samples, pair: SampleTargets(
+        samples.of_length(length),
+        pair.target,
+        pair.weight,
+        room=lambda: sizing.steps()[length],
+        classes=classes,
+    )
 
 
 def _pair(data: object) -> TrainingBatch | None:
@@ -123,22 +153,21 @@ def _buckets(
     sizing: Sizing,
     pair: TrainingBatch,
     size: int,
-    classes: Classes | None,
+    aim: _Aim,
     *,
     shuffle: bool = False,
     seed: int = 0,
+    alike: int = 1,
 ) -> Foreign:
     samples = sizing.samples(pair.input)
     buckets = Buckets(
         samples,
-        pair.target,
-        pair.weight,
-        steps=sizing.has_steps,
+        aim(samples, pair),
         batch_size=size,
         shuffle=shuffle,
         seed=seed,
         pack=sizing.together,
-        classes=classes,
+        alike=alike,
     )
     if shuffle and sizing.refusal is not None and 2 * len(samples) < len(buckets) * min(size, len(samples)):
         warnings.warn(
@@ -150,22 +179,22 @@ def _buckets(
     return buckets
 
 
-def _batch(sizing: Sizing, item: object, classes: Classes | None) -> TrainingBatch:
+def _batch(sizing: Sizing, item: object, aim: _Aim) -> TrainingBatch:
     pair = _pair(tuple(item) if isinstance(item, list) else item)
     if pair is None:
         raise DataError(f"expected a TrainingBatch, (x, y) or (x, y, weight), got {type(item).__name__}")
     samples = sizing.samples(pair.input)
-    if not samples.are_sequences and len({array.shape for array in samples.arrays}) > 1:
+    if len({samples.size(number) for number in range(len(samples))}) > 1:
         raise DataError(
             "a batch has samples of different sizes; give batches of one size, or the whole data set as lists"
         )
-    batches = list(_buckets(sizing, replace(pair, input=cast("Any", samples)), len(samples), classes))
+    batches = list(_buckets(sizing, replace(pair, input=cast("Any", samples)), len(samples), aim))
     return cast("TrainingBatch", batches[0])
 
 
 def _held_out(pair: TrainingBatch, fraction: float) -> tuple[TrainingBatch, TrainingBatch]:
     """Holds out the last samples."""
-    rows = len(cast("Any", pair.target))
+    rows = _count(pair.target)
     places = np.arange(rows)
     both = hold_out(ArraySource(TrainingBatch(places, places), rows), fraction)
     cuts = [np.asarray(source.batch.input) for source in both]
@@ -174,17 +203,25 @@ def _held_out(pair: TrainingBatch, fraction: float) -> tuple[TrainingBatch, Trai
 
 
 def _cut(pair: TrainingBatch, rows: slice) -> TrainingBatch:
-    from loom.data import Padded
+    return TrainingBatch(*(_part(each, rows) for each in (pair.input, pair.target, pair.weight)))
 
-    given: Any = pair.input
+
+def _count(given: Foreign) -> int:
+    """Returns how many rows there are, of a dictionary in its first part."""
+    found: int = len(next(iter(given.values()), ())) if isinstance(given, Mapping) else len(given)
+    return found
+
+
+def _part(given: Foreign, rows: slice) -> Any:  # noqa: ANN401 - of the form that it has
+    """Returns some rows of samples, targets or weights, of a dictionary those of each part."""
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        return {name: _part(each, rows) for name, each in given.items()}
     if isinstance(given, Padded):
         values, lengths = np.asarray(given.values), np.asarray(given.lengths)
-        given = Padded(values[rows], lengths[rows])
-    else:
-        given = given[rows]
-    target: Any = pair.target
-    weight: Any = pair.weight
-    return TrainingBatch(given, target[rows], None if weight is None else weight[rows])
+        return Padded(values[rows], lengths[rows])
+    return (given.to_numpy() if hasattr(given, "to_numpy") else given)[rows]
 
 
 class _Batches:

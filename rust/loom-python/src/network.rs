@@ -166,15 +166,40 @@ impl Network {
         self.change(py, move |engine| engine.set_extents(loom::Shape::new(extents)))
     }
 
+    /// One sample's extents of each named input as they come in, in the newest call.
+    fn named_input_extents(&self) -> PyResult<Vec<Vec<usize>>> {
+        Ok(self.read()?.named_inputs().iter().map(|input| input.shape.to_vec()).collect())
+    }
+
+    /// Gives the named inputs other extents where theirs are not fixed, for the calls to come.
+    fn set_named_extents(&self, py: Python<'_>, extents: Vec<Vec<usize>>) -> PyResult<()> {
+        let extents: Vec<loom::Shape> = extents.into_iter().map(loom::Shape::new).collect();
+        if self.read()?.named_inputs().iter().map(|input| &input.shape).eq(&extents) {
+            return Ok(());
+        }
+        self.change(py, move |engine| engine.set_named_extents(extents))
+    }
+
+    /// Which of the lengths that a row begins with is that of each input; None for one of fixed extents. Once built.
+    fn input_lengths(&self) -> PyResult<Vec<Option<usize>>> {
+        let engine = self.read()?;
+        Ok(if engine.has_lengths() { engine.input_lengths().to_vec() } else { Vec::new() })
+    }
+
+    /// Which length each output has steps of, where rows have lengths; None for one that has none. Once built.
+    fn output_lengths(&self) -> PyResult<Vec<Option<usize>>> {
+        let engine = self.read()?;
+        Ok(if engine.named_outputs().is_empty() {
+            vec![engine.output_length()]
+        } else {
+            engine.output_lengths()
+        })
+    }
+
     /// Gives the input other extents for good, where no parameter depends on them; `packed` for rows of several
     /// sequences, which begin with the number of each step's.
     fn resize(&self, py: Python<'_>, extents: Vec<usize>, packed: bool) -> PyResult<()> {
         self.change(py, move |engine| engine.resize(loom::Shape::new(extents), packed))
-    }
-
-    /// Whether the output has a step for each of the input's, where rows have lengths; once built.
-    fn output_has_steps(&self) -> PyResult<bool> {
-        self.read()?.output_has_steps().map_err(exception)
     }
 
     /// What the whole numbers of each named input must be below; None for real numbers.

@@ -253,6 +253,13 @@ def _crop(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one 
     return x
 
 
+def _slice(layer: nn.Slice, scope: Scope, x: Tensor) -> Tensor:
+    """A range of one axis."""
+    taken = [slice(None)] * x.ndim
+    taken[layer.axis % (x.ndim - 1) + 1] = slice(layer.start, layer.stop, layer.step)
+    return x[tuple(taken)]
+
+
 def _up_sampling(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
     """Neighbours repeated, or straight lines between centres."""
     factors = tuple(float(factor) for factor in layer.scale)
@@ -484,6 +491,7 @@ _LAYERS: dict[str, Compute] = {
     "zero_padding2d": _zero_padding,
     "zero_padding3d": _zero_padding,
     **{f"crop{axes}d": _crop for axes in (1, 2, 3)},
+    "slice": _slice,
     **{f"up_sampling{axes}d": _up_sampling for axes in (1, 2, 3)},
     **{f"adaptive_max_pool{axes}d": _adaptive_largest for axes in (1, 2, 3)},
     **{f"adaptive_avg_pool{axes}d": _adaptive_mean for axes in (1, 2, 3)},

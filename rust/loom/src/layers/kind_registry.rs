@@ -12,7 +12,7 @@ use super::{
     HierarchicalSoftmax, InstanceNorm, KMeans, L2Norm, Layer, LayerNorm, Lstm, Masked, MaskedSoftmax,
     MaxPool, MixtureOfExperts, MixtureSoftmax, MultiHeadAttention, PReLU, Parallel, Permute, PixelShuffle,
     PixelUnshuffle, PositionalEmbedding, RMSNorm, Reshape, Residual, Rnn, Scale, SequencePool, Sequential,
-    SinusoidalPositions, SoftCap, Softmax, Sparsemax, SpatialDropout, SpectralNorm, SwiGLU, TiedHead,
+    SinusoidalPositions, Slice, SoftCap, Softmax, Sparsemax, SpatialDropout, SpectralNorm, SwiGLU, TiedHead,
     UpSampling, WeightNorm, ZeroPadding,
 };
 use crate::error::unknown;
@@ -73,6 +73,7 @@ const BUILT_IN: &[Entry] = &[
     entry::<Crop<1>>(),
     entry::<Crop<2>>(),
     entry::<Crop<3>>(),
+    entry::<Slice>(),
     entry::<UpSampling<1>>(),
     entry::<UpSampling<2>>(),
     entry::<UpSampling<3>>(),

@@ -50,6 +50,7 @@ mod scale;
 mod sequence_pool;
 mod sequential;
 mod settings;
+mod slice;
 mod softmax;
 mod spatial_dropout;
 mod spectral_norm;
@@ -106,6 +107,7 @@ pub use scale::{Scale, SoftCap};
 pub use sequence_pool::SequencePool;
 pub use sequential::Sequential;
 pub use settings::{Form, Limits, Setting};
+pub use slice::Slice;
 pub(crate) use softmax::class_extents;
 pub use softmax::{
     AdaptiveSoftmax, Entmax, GridSoftmax, GumbelSoftmax, HierarchicalSoftmax, Leaves, MaskedSoftmax,

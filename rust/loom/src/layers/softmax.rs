@@ -114,6 +114,9 @@ impl Layer for Softmax {
             LossFunction::KullbackLeibler { .. } => {
                 Some(LossFunction::KullbackLeibler { temperature: self.temperature })
             }
+            LossFunction::Focal { gamma, .. } => {
+                Some(LossFunction::Focal { temperature: self.temperature, gamma: *gamma })
+            }
             _ => None,
         }
     }

@@ -289,7 +289,7 @@ impl Network {
     ///
     /// What a link that points back brings is known only once its source is: until then its target is
     /// looked at as if nothing came, again and again until nothing new becomes known.
-    fn infer_shapes_of(&self, input: Shape, named: &[Shape]) -> Result<NetworkShapes> {
+    pub(super) fn infer_shapes_of(&self, input: Shape, named: &[Shape]) -> Result<NetworkShapes> {
         let mut known: Vec<Option<Shape>> = vec![None; self.cells.len()];
         let mut points_back = false;
         for cell in 0..self.cells.len() {

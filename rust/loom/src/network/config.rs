@@ -2,6 +2,7 @@
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
 
+use super::variable::told;
 use super::{
     Adapter, Chosen, Coordinates, LayerNumerics, Link, NamedInput, NamedOutput, Network, Numerics,
     PlacedAdapter, at_layer,
@@ -19,7 +20,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkConfig {
-    /// Extents of the input, without the batch axis; `None` where they are not fixed.
+    /// Extents of the input, without the batch axis; `None` where they are not fixed, as that of a row of several inputs
+    /// is where any extent of one is not.
     pub input_shape: Vec<Option<usize>>,
     /// Depth, rows, columns.
     #[serde(default = "single_cell")]
@@ -218,8 +220,11 @@ impl Network {
         let variable: Vec<usize> =
             axes.filter_map(|(axis, extent)| extent.is_none().then_some(axis)).collect();
         let mut network =
-            Self::with_options(Shape::new(extents.clone()), config.grid, config.precision, config.seed)?;
-        network.set_variable_axes(&variable)?;
+            Self::with_options(Shape::new(extents), config.grid, config.precision, config.seed)?;
+        let named_axes = config.inputs.iter().any(|input| !input.open.is_empty());
+        if !named_axes || config.input_shape.len() != 1 {
+            network.set_variable_axes(&variable)?;
+        }
         for cell in &config.cells {
             for layer in &cell.layers {
                 network.add_arc(cell.at, Arc::from(layers::from_config(layer)?))?;
@@ -230,11 +235,11 @@ impl Network {
         }
         if !config.inputs.is_empty() {
             network.set_inputs(config.inputs.clone())?;
-            if network.input_shape[..] != extents[..] {
+            if network.extents_in_config() != config.input_shape {
                 return Err(Error::Value(format!(
                     "input_shape {} is not that of a row of all inputs, {}",
-                    Shape::new(extents),
-                    network.input_shape
+                    told(&config.input_shape),
+                    told(&network.extents_in_config())
                 )));
             }
         }

@@ -23,6 +23,14 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// The same of rows that begin with so many other numbers.
+    pub(crate) fn behind(mut self, prefix: usize) -> Self {
+        for (place, _) in &mut self.parts {
+            *place = place.start + prefix..place.end + prefix;
+        }
+        Self { total: self.total + prefix, ..self }
+    }
+
     /// Extents of what enters.
     pub(crate) fn shape(&self) -> &Shape {
         &self.shape

@@ -129,11 +129,11 @@ impl Lowered {
             }
         };
         let mut value = input;
-        // Which steps are real, for as long as there are steps.
-        let mut mask = None;
-        if network.row_prefix() > 0 && mode.session.is_none() {
-            let (sequence, real) = network.lower_lengths(b, input);
-            (value, mask) = (sequence, Some(real));
+        // Which steps are real, for each length that sequences may have; sessions bring real ones alone.
+        let prefix = if mode.session.is_none() { network.row_prefix() } else { 0 };
+        let masks = if prefix > 0 { network.lower_masks(b, input) } else { Vec::new() };
+        if prefix > 0 && network.inputs.is_empty() {
+            value = network.lower_sequence(b, input);
         }
         let mut lowered =
             Self { input, output: input, outputs: Vec::new(), layers: Vec::new(), cells: Vec::new() };
@@ -144,7 +144,7 @@ impl Lowered {
         for (number, cell) in network.cells.iter().enumerate() {
             let mut arrivals = Vec::new();
             let mut context = None;
-            let entry = network.entry(number, &named)?;
+            let entry = network.entry(number, &named)?.map(|entry| entry.behind(prefix));
             if let Some(entry) = &entry {
                 value = entry.lower(b, input);
             }
@@ -158,6 +158,8 @@ impl Lowered {
                 arrivals.push(Arrival { source, link: link.clone(), values });
             }
             let first = lowered.layers.len();
+            let length = network.mask_of_cell(number);
+            let mut mask = length.and_then(|length| masks.get(length).copied());
             for placed in cell {
                 b.set_layer(Some(placed.path.clone()));
                 let index = lowered.layers.len();
@@ -314,7 +316,7 @@ impl Lowered {
             }
         }
         if !entered.is_empty() {
-            input_gradient = Some(row_of(b, &entered, network.input_shape.len()));
+            input_gradient = Some(row_of(b, &entered, network.row_shape().len()));
         }
         Ok(input_gradient.filter(|_| wants_input))
     }

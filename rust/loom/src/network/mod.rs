@@ -36,6 +36,7 @@ mod session;
 mod shapes;
 mod slots;
 mod states;
+mod step_flow;
 mod summary;
 mod surgery;
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Named inputs that enter cells of one's choice, and named outputs from any cells.
 //!
 //! Several inputs travel as one row, flat one behind the other in the order in which they were named, and
-//! several outputs leave as one; so whatever feeds, keeps or shuffles rows knows of one input and one output.
+//! several outputs leave as one; where inputs are sequences of different lengths, these come first. So whatever feeds, keeps or shuffles rows knows of one input and one output.
 
 use super::named::{NamedInput, NamedOutput};
+use super::shapes::MOST_AXES;
 use super::{Combine, Coordinates, Network};
 use crate::ops::{Concat, Slice};
 use crate::program::{Builder, Value};
@@ -42,7 +43,8 @@ impl Network {
     pub fn set_inputs(&mut self, inputs: Vec<NamedInput>) -> Result<()> {
         check_names("input", inputs.iter().map(|input| &*input.name))?;
         if !self.variable_axes().is_empty() {
-            return Err(Error::Value("named inputs have fixed extents".into()));
+            let error = "a network whose input has open extents has one without a name; give each named input its own";
+            return Err(Error::Value(error.into()));
         }
         if inputs.is_empty() {
             return Err(Error::Value("inputs must name at least one input".into()));
@@ -53,6 +55,9 @@ impl Network {
                 return Err(Error::Value(format!("{what}: shape {} has an empty axis", input.shape)));
             }
             extents::check(&what, &input.shape)?;
+            if input.open.iter().any(|axis| *axis >= input.shape.rank()) {
+                return Err(Error::Value(format!("{what} has no axes {:?}", input.open)));
+            }
             let exact = if self.precision == Precision::Float64 { 1 << 53 } else { 1 << 24 };
             if let Some(count) = input.categories.filter(|count| !(1..=exact).contains(count)) {
                 return Err(Error::Value(format!(
@@ -60,6 +65,12 @@ impl Network {
                 )));
             }
             input.cell.map_or(Ok(0), |cell| self.cell_index(cell))?;
+        }
+        let open = inputs.iter().map(|input| input.open.len()).sum::<usize>();
+        if open > MOST_AXES {
+            return Err(Error::Value(format!(
+                "the inputs have {open} axes of no fixed extent, and {MOST_AXES} at most may have none"
+            )));
         }
         let shape = Shape::from(inputs.iter().map(|input| input.shape.len()).sum::<usize>());
         extents::check("all inputs together", &shape)?;
@@ -139,17 +150,20 @@ impl Network {
             let length = (before > 0).then_some(IndexRange { name, range: 0..before, limit });
             return length.into_iter().chain(whole).collect();
         }
-        let places = self.input_places();
+        let before = self.row_prefix();
+        let lengths = (0..before).map(|number| IndexRange {
+            name: Some("length"),
+            range: number..number + 1,
+            limit: self.steps_of_length(number) + 1,
+        });
+        let places = places(self.inputs.iter().map(|input| input.shape.len()))
+            .into_iter()
+            .map(|place| before + place.start..before + place.end);
         let ranges = self.inputs.iter().zip(places).enumerate().filter_map(|(number, (input, place))| {
             let limit = self.limit_of(number)?;
             Some(IndexRange { name: Some(&input.name), range: place, limit })
         });
-        ranges.collect()
-    }
-
-    /// Where each named input lies in a row.
-    fn input_places(&self) -> Vec<Range<usize>> {
-        places(self.inputs.iter().map(|input| input.shape.len()))
+        lengths.chain(ranges).collect()
     }
 
     /// The cell that an input enters, by number.

@@ -3,14 +3,12 @@
 //! A network has the extents of its newest call; every layer's shapes follow them, and its parameters never do.
 //! Programs are kept for each. Where the first axis is among those that differ, it is time, and rows of one call may
 //! be of different lengths, if all layers know how to leave out padding: each row then begins with its length, one
-//! number, and no layer takes what is behind its end for real.
+//! number, and no layer takes what is behind its end for real. Of inputs with names each may have such axes, and
+//! lengths of its own (`step_flow`).
 
 use super::build::fits;
-use super::shapes::{ExtentsKey, MOST_AXES, NetworkShapes, Variable};
-use super::{Combine, Network, at_layer};
-use crate::layers::Steps;
-use crate::ops::{LengthMask, Slice};
-use crate::program::{Builder, Value};
+use super::shapes::{ExtentsKey, InputShapes, MOST_AXES, NetworkShapes, StepFlow, Variable};
+use super::{NamedInput, Network, at_layer};
 use crate::tensor::Shape;
 use crate::{Error, Result, error, extents};
 
@@ -23,7 +21,7 @@ impl Network {
     ///
     /// # Errors
     /// [`Error::Value`] for an axis that is not there or given twice, an input of more than four axes, or a network
-    /// with named inputs.
+    /// with named inputs, whose own extents say so.
     pub fn set_variable_axes(&mut self, axes: &[usize]) -> Result<()> {
         let rank = self.input_shape.rank();
         if rank > MOST_AXES && !axes.is_empty() {
@@ -38,21 +36,26 @@ impl Network {
             return Err(Error::Value(format!("axes {axes:?} are not axes of an input of {rank}, each once")));
         }
         if !self.inputs.is_empty() && !axes.is_empty() {
-            return Err(Error::Value("named inputs have fixed extents".into()));
+            return Err(Error::Value("the extents of each named input say which are not fixed".into()));
         }
         self.variable = Variable { axes: sorted, ..Variable::default() };
         self.rearranged();
         Ok(())
     }
 
-    /// The axes of the input that have no fixed extent.
+    /// The axes of the input without a name that have no fixed extent.
     pub fn variable_axes(&self) -> &[usize] {
         &self.variable.axes
     }
 
-    /// Whether rows are sequences of different lengths, with which they begin; known once built.
+    /// Whether any extent of any input is not fixed.
+    pub fn has_open_extents(&self) -> bool {
+        !self.variable.axes.is_empty() || self.inputs.iter().any(|input| !input.open.is_empty())
+    }
+
+    /// Whether rows are of sequences of different lengths, with which they begin; known once built.
     pub fn has_lengths(&self) -> bool {
-        self.is_of_time() && self.variable.equal.is_none()
+        self.variable.equal.is_none() && self.variable.flow.count > 0
     }
 
     /// Why sequences of different lengths cannot go through together; `None` where they can.
@@ -60,22 +63,20 @@ impl Network {
         self.variable.equal.as_deref()
     }
 
-    /// Whether the axis that has no fixed extent is time.
-    fn is_of_time(&self) -> bool {
-        self.variable.axes.first() == Some(&0)
+    /// Which of the lengths that a row begins with is that of each input; `None` for one of fixed extents. Known once
+    /// built; of the input without a name where none has one.
+    pub fn input_lengths(&self) -> &[Option<usize>] {
+        &self.variable.flow.inputs
     }
 
-    /// Whether, with rows of different lengths, the output has a step for each of theirs.
-    ///
-    /// # Errors
-    /// As [`build`](Network::build), of a network that is not built.
-    pub fn output_has_steps(&self) -> Result<bool> {
-        Ok(self.has_lengths() && self.flow_of_steps()?.last() == Some(&true))
+    /// Which length the output without a name has steps of, where rows have lengths; `None` where it has none.
+    pub fn output_length(&self) -> Option<usize> {
+        self.variable.flow.leaving.last().copied().flatten().filter(|_| self.has_lengths())
     }
 
     /// Refuses a network whose input has axes of no fixed extent, for `what` has no meaning for it.
     pub(crate) fn check_fixed(&self, what: &str) -> Result<()> {
-        if self.variable.axes.is_empty() {
+        if !self.has_open_extents() {
             return Ok(());
         }
         Err(Error::Value(format!(
@@ -84,12 +85,13 @@ impl Network {
         )))
     }
 
-    /// How many numbers stand before the input in a row: none, its length, or the numbers of the sequences that its
-    /// steps are of.
+    /// How many numbers stand before the inputs in a row: none, their lengths, or the numbers of the sequences that
+    /// its steps are of.
     pub(crate) fn row_prefix(&self) -> usize {
         match self.variable.packed {
             true => self.input_shape.first().copied().unwrap_or(0),
-            false => usize::from(self.has_lengths()),
+            false if self.has_lengths() => self.variable.flow.count,
+            false => 0,
         }
     }
 
@@ -108,6 +110,9 @@ impl Network {
 
     /// The extents as a config tells them.
     pub(super) fn extents_in_config(&self) -> Vec<Option<usize>> {
+        if !self.inputs.is_empty() && self.has_open_extents() {
+            return vec![None];
+        }
         let told = |(axis, extent): (usize, &usize)| (!self.variable.axes.contains(&axis)).then_some(*extent);
         self.input_shape.iter().enumerate().map(told).collect()
     }
@@ -117,6 +122,8 @@ impl Network {
         if !self.variable.axes.is_empty() {
             key.iter_mut().zip(self.input_shape.iter()).for_each(|(key, extent)| *key = *extent);
         }
+        let open = self.inputs.iter().flat_map(|input| input.open.iter().map(|axis| input.shape[*axis]));
+        key.iter_mut().zip(open).for_each(|(key, extent)| *key = extent);
         key
     }
 
@@ -131,6 +138,9 @@ impl Network {
         if extents == self.input_shape {
             return Ok(());
         }
+        if !self.inputs.is_empty() {
+            return Err(Error::Value("the network has named inputs; give the extents of each".into()));
+        }
         let fixed = |axis: &usize| !self.variable.axes.contains(axis);
         let differs = |axis: usize| extents.get(axis) != self.input_shape.get(axis);
         if extents.rank() != self.input_shape.rank() || (0..extents.rank()).filter(fixed).any(differs) {
@@ -143,7 +153,44 @@ impl Network {
             return Err(Error::Value(format!("an input of extents {extents} has an empty axis")));
         }
         extents::check("the input", &extents)?;
-        let found = self.infer_shapes(extents.clone())?;
+        self.take_extents(InputShapes { row: extents, named: Vec::new() })
+    }
+
+    /// Gives the named inputs these extents for the calls to come: one sample's of each.
+    ///
+    /// # Errors
+    /// As [`set_extents`](Self::set_extents).
+    pub fn set_named_extents(&mut self, extents: Vec<Shape>) -> Result<()> {
+        self.build()?;
+        if extents.len() != self.inputs.len() {
+            let (given, there) = (extents.len(), self.inputs.len());
+            return Err(Error::Value(format!("there are {there} named inputs, and extents of {given}")));
+        }
+        for (input, given) in self.inputs.iter().zip(&extents) {
+            let what = format!("input \"{}\"", input.name);
+            let differs =
+                |axis: &usize| !input.open.contains(axis) && given.get(*axis) != input.shape.get(*axis);
+            if given.rank() != input.shape.rank() || (0..given.rank()).any(|axis| differs(&axis)) {
+                return Err(Error::Shape(format!(
+                    "{what} has extents {}, got {given}",
+                    told(&input.told_extents())
+                )));
+            }
+            if given.is_empty() {
+                return Err(Error::Value(format!("{what} of extents {given} has an empty axis")));
+            }
+            extents::check(&what, given)?;
+        }
+        if self.inputs.iter().zip(&extents).all(|(input, given)| input.shape == *given) {
+            return Ok(());
+        }
+        let row = Shape::from(extents.iter().map(Shape::len).sum::<usize>());
+        extents::check("all inputs together", &row)?;
+        self.take_extents(InputShapes { row, named: extents })
+    }
+
+    fn take_extents(&mut self, extents: InputShapes) -> Result<()> {
+        let found = self.infer_shapes_of(extents.row.clone(), &extents.named)?;
         self.check_parameters_fit(&found)?;
         self.take_shapes(extents, found);
         Ok(())
@@ -193,7 +240,7 @@ impl Network {
                 return Err(at_layer(placed, Error::Shape("what it keeps is for other extents".into())));
             }
         }
-        self.take_shapes(extents, found);
+        self.take_shapes(InputShapes { row: extents, named: Vec::new() }, found);
         self.variable.packed = packed;
         self.invalidate();
         Ok(())
@@ -217,72 +264,99 @@ impl Network {
         Ok(())
     }
 
-    /// The extents, with a question mark for each that is not fixed.
+    /// The extents in words, of inputs with names each by its name.
     fn told_extents(&self) -> String {
-        let told = self.input_shape.iter().enumerate().map(|(axis, extent)| {
-            if self.variable.axes.contains(&axis) { "any".to_string() } else { extent.to_string() }
-        });
-        format!("({})", told.collect::<Vec<_>>().join(", "))
+        if self.inputs.is_empty() {
+            return told(&self.extents_in_config());
+        }
+        let one = |input: &NamedInput| format!("\"{}\" {}", input.name, told(&input.told_extents()));
+        self.inputs.iter().map(one).collect::<Vec<_>>().join(", ")
     }
 
-    fn take_shapes(&mut self, extents: Shape, NetworkShapes { layers, cells }: NetworkShapes) {
-        self.input_shape = extents;
+    fn take_shapes(&mut self, extents: InputShapes, NetworkShapes { layers, cells }: NetworkShapes) {
+        self.put_extents(extents);
         for (placed, shapes) in self.cells.iter_mut().flatten().zip(layers) {
             placed.take_shapes(shapes);
         }
         self.cell_shapes = cells;
         self.packed_output = self.packed_output_shape();
-        self.programs.set_extents(self.extents_key());
         self.passes.newest = None;
+    }
+
+    fn put_extents(&mut self, InputShapes { row, named }: InputShapes) {
+        self.input_shape = row;
+        for (input, shape) in self.inputs.iter_mut().zip(named) {
+            input.shape = shape;
+        }
+        self.programs.set_extents(self.extents_key());
     }
 
     /// Shapes for the extents that a network is built with.
     pub(super) fn shapes_to_build(&mut self) -> Result<NetworkShapes> {
         let (extents, shapes) = self.find_shapes()?;
-        if !self.variable.axes.is_empty() {
-            self.input_shape = extents;
-            self.programs.set_extents(self.extents_key());
+        if self.has_open_extents() {
+            self.put_extents(extents);
             self.check_variable(&shapes)?;
-            self.variable.equal = self.flow_of_steps().err().map(|error| error.to_string());
+            let found = self.flow_of_steps(&shapes.cells);
+            self.variable.equal = found.as_ref().err().map(ToString::to_string);
+            self.variable.flow = found.unwrap_or_default();
+        } else {
+            self.variable.flow = StepFlow::default();
         }
         Ok(shapes)
     }
 
     /// Shapes for the extents that the input has, or, where layers need more of axes of no fixed extent, for the
     /// first powers of two that are enough; and these.
-    pub(crate) fn find_shapes(&self) -> Result<(Shape, NetworkShapes)> {
-        let mut found =
-            self.infer_shapes(self.input_shape.clone()).map(|shapes| (self.input_shape.clone(), shapes));
+    pub(crate) fn find_shapes(&self) -> Result<(InputShapes, NetworkShapes)> {
+        let of = |tried: InputShapes| {
+            let found = self.infer_shapes_of(tried.row.clone(), &tried.named);
+            found.map(|shapes| (tried, shapes))
+        };
+        let mut found = of(self.with_extent(|extent| extent));
         let mut extent = 1;
-        while found.is_err() && extent <= LARGEST_TRIED && !self.variable.axes.is_empty() {
-            let tried = self.with_extent(|_| extent);
-            found = self.infer_shapes(tried.clone()).map(|shapes| (tried, shapes));
+        while found.is_err() && extent <= LARGEST_TRIED && self.has_open_extents() {
+            found = of(self.with_extent(|_| extent));
             extent *= 2;
         }
         found
     }
 
-    /// The input's extents with others on the axes that are not fixed.
-    fn with_extent(&self, of: impl Fn(usize) -> usize) -> Shape {
-        let mut extents = self.input_shape.to_vec();
-        for axis in &self.variable.axes {
-            extents[*axis] = of(extents[*axis]);
+    /// The inputs' extents with others on the axes that are not fixed.
+    fn with_extent(&self, of: impl Fn(usize) -> usize) -> InputShapes {
+        let changed = |shape: &Shape, open: &[usize]| {
+            let mut extents = shape.to_vec();
+            open.iter().for_each(|axis| extents[*axis] = of(extents[*axis]));
+            Shape::new(extents)
+        };
+        if self.inputs.is_empty() {
+            return InputShapes { row: changed(&self.input_shape, &self.variable.axes), named: Vec::new() };
         }
-        Shape::new(extents)
+        let named: Vec<Shape> = self.inputs.iter().map(|input| changed(&input.shape, &input.open)).collect();
+        InputShapes { row: Shape::from(named.iter().map(Shape::len).sum::<usize>()), named }
+    }
+
+    /// Shapes for an input of other extents, where these are not fixed.
+    fn shapes_elsewhere(&self) -> Result<NetworkShapes> {
+        // Inputs whose steps meet have the same extents, whatever the newest call of each was.
+        let named = self.inputs.iter().flat_map(|input| input.open.iter().map(|axis| input.shape[*axis]));
+        let most =
+            self.variable.axes.iter().map(|axis| self.input_shape[*axis]).chain(named).max().unwrap_or(0);
+        let InputShapes { row, named } = self.with_extent(|_| 2 * most + 1);
+        self.infer_shapes_of(row, &named)
     }
 
     /// What each layer would make of an input of other extents, where these are not fixed.
     pub(super) fn output_shapes_elsewhere(&self) -> Result<Vec<Shape>> {
-        if self.variable.axes.is_empty() {
+        if !self.has_open_extents() {
             return Ok(Vec::new());
         }
-        let others = self.infer_shapes(self.with_extent(|extent| 2 * extent + 1))?;
-        Ok(others.layers.into_iter().map(|shapes| shapes.output).collect())
+        Ok(self.shapes_elsewhere()?.layers.into_iter().map(|shapes| shapes.output).collect())
     }
 
     /// Refuses layers whose parameters follow extents that are not fixed.
     fn check_variable(&self, shapes: &NetworkShapes) -> Result<()> {
-        let others = self.infer_shapes(self.with_extent(|extent| 2 * extent + 1)).map_err(|error| {
+        let others = self.shapes_elsewhere().map_err(|error| {
             error::in_context("the input has axes of no fixed extent, but with others than first", error)
         })?;
         for ((placed, here), there) in self.layers().zip(&shapes.layers).zip(&others.layers) {
@@ -317,72 +391,13 @@ impl Network {
         }
         Ok(())
     }
+}
 
-    /// Whether what each cell hands on has a step for each of the input's, where rows have lengths.
-    ///
-    /// # Errors
-    /// [`Error::Value`] naming a layer or link that would take padding for real.
-    fn flow_of_steps(&self) -> Result<Vec<bool>> {
-        let mut handed_on: Vec<bool> = Vec::with_capacity(self.cells.len());
-        let mut steps = self.is_of_time();
-        // Where time is the only axis, whatever works along the last one mixes steps.
-        let mut alone = self.input_shape.rank() == 1;
-        for (number, cell) in self.cells.iter().enumerate() {
-            let mut context = false;
-            for (source, link) in self.links_to(number)? {
-                let there = handed_on.get(source).copied();
-                if link.combine == Combine::Context {
-                    context = there != Some(false);
-                } else if there != Some(steps) && (steps || there != Some(false)) {
-                    return Err(Error::Value(
-                        "sequences of different lengths cannot take a link that points back, or that joins them with \
-                         what has no steps"
-                            .into(),
-                    ));
-                }
-            }
-            for placed in cell {
-                if !self.is_of_time() {
-                    continue;
-                }
-                if placed.layer.takes_context() && (steps || context) {
-                    let error = "a second input cannot be of sequences of different lengths, nor beside them";
-                    return Err(at_layer(placed, Error::Value(error.into())));
-                }
-                let reads_indices = placed.layer.index_limit().is_some();
-                let whole = placed.layer.steps() == Steps::Whole || (alone && !reads_indices);
-                alone &= !reads_indices;
-                match placed.layer.steps() {
-                    _ if steps && whole => {
-                        return Err(at_layer(
-                            placed,
-                            Error::Value("it would take the padding of shorter sequences for real".into()),
-                        ));
-                    }
-                    Steps::Pooled => steps = false,
-                    _ => {}
-                }
-            }
-            handed_on.push(steps);
-        }
-        Ok(handed_on)
-    }
-
-    /// Takes a row apart: the sequence, and which of its steps are real.
-    pub(super) fn lower_lengths(&self, b: &mut Builder, row: Value) -> (Value, Value) {
-        let (steps, prefix) = (self.input_shape[0], self.row_prefix());
-        let total = prefix + self.input_shape.len();
-        let part = |start, length| Slice { outer: 1, total, start, length, guarded: false };
-        if self.variable.packed {
-            let numbers = b.apply(part(0, steps), &[row], "sequences", Shape::from(steps));
-            let sequence = part(steps, total - steps);
-            return (b.apply(sequence, &[row], "sequence", self.input_shape.clone()), numbers);
-        }
-        let length = b.apply(part(0, 1), &[row], "length", Shape::from(1));
-        let mask = b.apply(LengthMask { steps }, &[length], "mask", Shape::from(steps));
-        let sequence = b.apply(part(1, total - 1), &[row], "sequence", self.input_shape.clone());
-        (sequence, mask)
-    }
+/// Extents in words.
+pub(super) fn told(extents: &[Option<usize>]) -> String {
+    let one = |extent: &Option<usize>| extent.map_or("any".into(), |extent| extent.to_string());
+    let comma = if extents.len() == 1 { "," } else { "" };
+    format!("({}{comma})", extents.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
 /// Layers that work on each step by itself, or know which steps are of one sequence; those that hold others count

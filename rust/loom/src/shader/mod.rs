@@ -18,6 +18,8 @@ pub mod product;
 mod recorder;
 mod side_by_side;
 mod template;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use accelerator::{Accelerator, Allocation, Capabilities, HeldMemory};
 pub use declaration::{Shader, THREADS};

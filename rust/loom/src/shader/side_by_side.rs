@@ -36,7 +36,8 @@ fn joined(label: &str, shared: &[&str], kernels: Vec<Share>) -> Result<Shader> {
     let wrong = |what: &str| Error::Internal(format!("kernels of \"{label}\" side by side: {what}"));
     let threads = kernels.first().ok_or_else(|| wrong("there are none"))?.0.thread_count();
     let mut whole = Shader::new(label, "").threads(threads);
-    let mut main = String::from("fn main(group: u32, thread: u32) {\n");
+    let mut main = String::new();
+    let mut exchanging = None;
     let mut bound: Vec<DeclaredOperand> = Vec::new();
     let mut brought: Vec<(String, DeclaredNumber)> = Vec::new();
     let mut first_group = 0;
@@ -81,7 +82,13 @@ fn joined(label: &str, shared: &[&str], kernels: Vec<Share>) -> Result<Shader> {
         };
         let text: String = parts.text.split_inclusive('\n').filter(|line| !is_declared(line)).collect();
         whole = whole.append(&renamed(&text, &names, &fields));
-        let call = match main_parameters(&text).ok_or_else(|| wrong("one has no main"))?[..] {
+        let parameters = main_parameters(&text).ok_or_else(|| wrong("one has no main"))?;
+        let exchanges = matches!(parameters[..], [_, "subgroup", "lane"]);
+        if *exchanging.get_or_insert(exchanges) != exchanges {
+            return Err(wrong("not all of them number threads by subgroups"));
+        }
+        let call = match parameters[..] {
+            [_, "subgroup", "lane"] => format!("main_of_{place}(group - {first_group}u, subgroup, lane)"),
             [] => format!("main_of_{place}()"),
             ["thread"] => format!("main_of_{place}(thread)"),
             [_, "thread"] => format!("main_of_{place}(group - {first_group}u, thread)"),
@@ -91,7 +98,8 @@ fn joined(label: &str, shared: &[&str], kernels: Vec<Share>) -> Result<Shader> {
         first_group += groups;
         main += &format!("    if group < {first_group}u {{\n        {call};\n        return;\n    }}\n");
     }
-    Ok(whole.append(&main).append("}\n").unchecked())
+    let numbers = if exchanging == Some(true) { "subgroup: u32, lane: u32" } else { "thread: u32" };
+    Ok(whole.append(&format!("fn main(group: u32, {numbers}) {{\n{main}}}\n")).unchecked())
 }
 
 /// Whether two operands are the same one, which neither kernel writes.
@@ -202,6 +210,16 @@ mod tests {
         for call in ["main_of_0();", "main_of_1(thread);", "main_of_2((group - 2u) * THREADS + thread);"] {
             assert!(text.contains(call), "{call}\n{text}");
         }
+    }
+
+    #[test]
+    fn kernels_that_number_threads_by_subgroups_go_together() {
+        let kernels = ["k", "l"]
+            .map(|name| (Shader::new(name, "fn main(group: u32, subgroup: u32, lane: u32) {\n}\n"), 2));
+        let other = (Shader::new("m", "fn main(thread: u32) {\n}\n"), 1);
+        let text = text(joined("all", &[], kernels.to_vec()).expect("a kernel"));
+        assert!(text.contains("main_of_1(group - 2u, subgroup, lane);"), "{text}");
+        assert!(joined("all", &[], [kernels.to_vec(), vec![other]].concat()).is_err());
     }
 
     #[test]

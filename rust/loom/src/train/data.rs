@@ -233,7 +233,8 @@ impl<'a> Examples<'a> {
         }
     }
 
-    /// Checks extents, and with `finite` that all numbers are finite; `named` is how many outputs have names.
+    /// Checks extents, and with `finite` that all numbers are finite; `named` is how many weights a row may have, where
+    /// outputs have names: one for each, or for each step of one.
     pub(crate) fn check(
         &self,
         input: &Shape,

@@ -95,7 +95,7 @@ pub(crate) fn loss_op(
     if let Some(weights) = &options.class_weight {
         if !takes_classes {
             return Err(Error::Value(format!(
-                "class_weight needs cross_entropy or nll, not {}",
+                "class_weight needs cross_entropy, focal or nll, not {}",
                 LossConfig(function).name()
             )));
         }
@@ -107,7 +107,7 @@ pub(crate) fn loss_op(
     }
     if !(0.0..1.0).contains(&options.label_smoothing) || (options.label_smoothing > 0.0 && !takes_classes) {
         return Err(Error::Value(format!(
-            "label_smoothing must be at least 0 and below 1, and needs cross_entropy or nll; got {} with {}",
+            "label_smoothing must be at least 0 and below 1, and needs cross_entropy, focal or nll; got {} with {}",
             options.label_smoothing,
             LossConfig(function).name()
         )));

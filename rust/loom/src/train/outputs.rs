@@ -2,8 +2,8 @@
 //!
 //! Targets come as one row of numbers, an output's behind the one before: like the outputs, or with a class index, as
 //! a number, wherever a loss takes classes.
-//! Rows may have a weight, or one for each output. The latter, like weights of classes, do not count in what a sum is
-//! divided by: the outputs of a step have one divisor, that of its rows.
+//! Rows may have a weight, or one for each output, and for each step of one that has steps. The latter, like weights of
+//! classes, do not count in what a sum is divided by: the outputs of a step have one divisor, that of its rows.
 
 use super::loss::{LossOptions, loss_op};
 use super::loss_gradient::loss_and_gradient;
@@ -79,11 +79,13 @@ pub(super) fn lower(
     let total = row_length(&all);
     let targets = b.input("target", Shape::from(total), Kind::Real);
     b.ports.target = Some(targets);
-    let count = if weighing == Weighing::Steps { all.len() } else { 1 };
+    let steps = network.output_steps();
+    let count: usize = if weighing == Weighing::Steps { steps.iter().sum() } else { 1 };
+    let mut start = 0;
     let weights = (weighing != Weighing::None).then(|| b.input("weight", Shape::from(count), Kind::Real));
     b.ports.sample_weight = weights;
     let (mut rows, mut gradients) = (Vec::new(), Vec::new());
-    for (number, (output, of)) in lowered.outputs.iter().zip(all).enumerate() {
+    for ((output, of), steps) in lowered.outputs.iter().zip(all).zip(steps) {
         let OutputOp { op, own, target: place, shape, factor } = of;
         let target = match op.class_targets {
             true => {
@@ -92,13 +94,17 @@ pub(super) fn lower(
             }
             false => crate::network::slice(b, targets, total, &place, shape.clone()),
         };
-        let weight = weights.map(|weights| match count {
-            1 => weights,
-            _ => crate::network::slice(b, weights, count, &(number..number + 1), Shape::from(1)),
+        let weight = weights.map(|weights| match weighing {
+            Weighing::Steps if count > 1 => {
+                start += steps;
+                crate::network::slice(b, weights, count, &(start - steps..start), Shape::from(steps))
+            }
+            _ => weights,
         });
         let (losses, gradient, counted) = match own {
             Some(own) => {
-                let weighing = if weight.is_some() { Weighing::Rows } else { Weighing::None };
+                let of_steps = if op.by_step { Weighing::Steps } else { Weighing::Rows };
+                let weighing = if weight.is_some() { of_steps } else { Weighing::None };
                 let wanted = Wanted { weight, weighing, gradient, scaled: op.scaled };
                 let made = own.lower(b, *output, target, wanted)?;
                 (made.row_losses, made.output_gradient, counted(&made.op))
@@ -111,7 +117,7 @@ pub(super) fn lower(
             }
         };
         // Divided as that of a whole row of outputs, the sum is the mean, times the weight.
-        let factor = factor * network.output_shape().len() as f64 / counted as f64;
+        let factor = factor * terms(network).len() as f64 / counted as f64;
         rows.push(b.apply(Scale { factor }, &[losses], "row losses", Shape::from(1)));
         if let Some(gradient) = gradient {
             gradients.push(b.apply(Scale { factor }, &[gradient], "gradient", shape));
@@ -167,11 +173,14 @@ fn losses(
                 .into(),
         ));
     }
-    // One for each output is one for each row of what an output is compared with.
-    let weighing = if weighing == Weighing::Steps { Weighing::Rows } else { weighing };
     let mut start = 0;
-    type Given<'a> = ((&'a OutputLoss, Shape), &'a NamedOutput);
-    let one = |((given, shape), named): Given<'_>| {
+    type Given<'a> = (((&'a OutputLoss, Shape), &'a NamedOutput), Option<usize>);
+    let one = |(((given, shape), named), length): Given<'_>| {
+        // One for each output without steps is one for each row of what it is compared with.
+        let weighing = match (weighing, length) {
+            (Weighing::Steps, None) => Weighing::Rows,
+            (weighing, _) => weighing,
+        };
         let OutputLoss { loss, own_loss, weight: factor, class_weight } = given;
         let smooths = loss.takes_classes() && own_loss.is_none();
         let label_smoothing = if smooths { config.label_smoothing } else { 0.0 };
@@ -179,20 +188,35 @@ fn losses(
         let classes = given.is_told_classes(labelled);
         let mut op = loss_op(loss.0, &shape, classes, weighing, &options, gradient)
             .map_err(|error| in_context(&format!("output \"{}\"", named.name), error))?;
+        if length.is_some() && Some(&op.outer) != shape.first() {
+            return Err(Error::Value(format!(
+                "output \"{}\" has steps of extents {}; a loss by step takes one vector for each, so let the features lie \
+                 along one axis, and a layer that keeps steps come last, such as Dense",
+                named.name,
+                Shape::from(&shape[1..])
+            )));
+        }
         op.scaled = gradient && network.scales_loss();
         let length = if classes { op.outer * op.inner } else { shape.len() };
         start += length;
         let own = own_loss.clone();
         Ok(OutputOp { op, own, target: start - length..start, shape, factor: *factor })
     };
-    config.outputs.iter().zip(network.named_output_shapes()).zip(names).map(one).collect()
+    let shapes = network.named_output_shapes();
+    config.outputs.iter().zip(shapes).zip(names).zip(network.output_lengths()).map(one).collect()
 }
 
 /// The loss whose divisor counts as that of a whole row does.
 pub(super) fn whole(network: &Network, weighing: Weighing, gradient: bool) -> Result<Loss> {
-    let shape = network.output_shape();
+    let shape = terms(network);
     let weighing = if weighing == Weighing::Steps { Weighing::None } else { weighing };
-    loss_op(LossFunction::MeanSquaredError, shape, false, weighing, &LossOptions::default(), gradient)
+    loss_op(LossFunction::MeanSquaredError, &shape, false, weighing, &LossOptions::default(), gradient)
+}
+
+/// As how many elements a row of outputs counts: all of them, or where a row has other extents in each call, one, so that
+/// rows of several calls count the same.
+fn terms(network: &Network) -> Shape {
+    if network.has_open_extents() { Shape::from(1) } else { network.output_shape().clone() }
 }
 
 /// The loss of what all outputs have made at once, and its gradient by each of them, like the output.

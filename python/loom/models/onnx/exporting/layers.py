@@ -129,6 +129,15 @@ def crop(scope: Scope, x: str) -> str:
     return scope.graph.add("Slice", x, *map(scope.graph.whole, (before, ends, axes)))
 
 
+@exports("slice")
+def slice_axis(scope: Scope, x: str) -> str:
+    """A range of one axis."""
+    layer, rank = scope.layer, len(scope.shape)
+    axis = layer.axis % rank
+    start, stop, step = slice(layer.start, layer.stop, layer.step).indices(scope.shape[axis])
+    return scope.graph.add("Slice", x, *map(scope.graph.whole, ([start], [stop], [1 + axis], [step])))
+
+
 @exports("up_sampling1d", "up_sampling2d", "up_sampling3d")
 def up_sampling(scope: Scope, x: str) -> str:
     """Neighbours repeated, or straight lines between centres."""

@@ -1,4 +1,4 @@
-//! Losses of distributions over classes: cross-entropy on logits, likelihood of probabilities.
+//! Losses of distributions over classes: cross-entropy and focal loss on logits, likelihood of probabilities.
 
 use super::rows::Rows;
 use super::{Loss, LossFunction};
@@ -61,6 +61,10 @@ impl<T: Real> Kernel<T> for ClassRows<'_, T> {
                     LossFunction::KullbackLeibler { temperature } => {
                         let factor = T::from_f64(1.0 / temperature);
                         block.positions::<V, _>(CrossEntropy { factor, divergence: true })
+                    }
+                    LossFunction::Focal { temperature, gamma } => {
+                        let factor = T::from_f64(1.0 / temperature);
+                        block.positions::<V, _>(Focal { factor, gamma: T::from_f64(gamma) })
                     }
                     _ => block.positions::<V, _>(Likelihood),
                 };
@@ -195,6 +199,66 @@ impl<T: Real> ClassFunction<T> for CrossEntropy<T> {
                 let gradient = &mut gradient[axis.part(step)];
                 let power = if single { power } else { load(gradient) };
                 store((power * share - target) * scale, gradient);
+            }
+        }
+        axis.total(losses)
+    }
+}
+
+/// `-sum t (1 - p)^gamma log p` with `p = softmax(o factor)`.
+#[derive(Clone, Copy)]
+struct Focal<T> {
+    factor: T,
+    gamma: T,
+}
+
+impl<T: Real> Focal<T> {
+    /// `(1 - p)^gamma`, and how much a logit's share of the loss's slope is of what it is of cross-entropy's, where
+    /// `-log p` is `cost`.
+    #[inline(always)]
+    fn looks<V: Vector<Element = T>>(self, cost: V) -> [V; 2] {
+        let (zero, one, gamma) = (V::splat(T::ZERO), V::splat(T::ONE), V::splat(self.gamma));
+        let p = (zero - cost).exp();
+        let other = zero.max(one - p);
+        let nothing = other.eq(zero);
+        let look = V::select(nothing, zero, (other.ln() * gamma).exp());
+        // Of what is certain the two go to zero together.
+        let ratio = V::select(nothing, one, cost / other);
+        [look, look * (one + gamma * p * ratio)]
+    }
+}
+
+impl<T: Real> ClassFunction<T> for Focal<T> {
+    #[inline(always)]
+    fn loss<V: Vector<Element = T>>(self, block: &mut Block<'_, T>, axis: impl ReducedAxis<V>) -> V {
+        let (output, factor) = (block.output, V::splat(self.factor));
+        let (scale, zero) = (V::splat(block.scale) * factor, V::splat(T::ZERO));
+        let largest = axis.largest(output);
+        let logit = |step: usize| (load::<V>(&output[axis.part(step)]) - largest) * factor;
+        let mut sums = axis.sums();
+        for step in 0..axis.steps() {
+            axis.add(&mut sums, step, logit(step).exp());
+        }
+        let log_sum = axis.total(sums).ln();
+        let (mut losses, mut slopes) = (axis.sums(), axis.sums());
+        for step in 0..axis.steps() {
+            let target = block.target(axis, step);
+            let cost = log_sum - logit(step);
+            let [look, slope] = self.looks(cost);
+            // What is not asked for costs nothing, impossible or not.
+            let unasked = target.eq(zero);
+            axis.add(&mut losses, step, V::select(unasked, zero, target * look * cost));
+            axis.add(&mut slopes, step, V::select(unasked, zero, target * slope));
+        }
+        if block.gradient.is_some() {
+            let all = axis.total(slopes);
+            for step in 0..axis.steps() {
+                let target = block.target(axis, step);
+                let cost = log_sum - logit(step);
+                let own = V::select(target.eq(zero), zero, target * self.looks(cost)[1]);
+                if let Some(gradient) = &mut block.gradient {
+                    store(((zero - cost).exp() * all - own) * scale, &mut gradient[axis.part(step)]);
+                }
             }
         }
         axis.total(losses)

@@ -116,6 +116,13 @@ impl Loss {
                 let gradient = "gradient[i] = (exp(logit) * share - t) * (scale * FACTOR);";
                 (include_str!("cross_entropy.wgsl"), gradient, 1.0 / temperature)
             }
+            LossFunction::Focal { temperature, .. } => {
+                join += &segment::join("class_largest", "f32", lanes, "max(a, b)");
+                join += &segment::join("class_sum", "f32", lanes, "a + b");
+                join += include_str!("looks.wgsl");
+                let gradient = "gradient[i] = (exp(-cost) * slopes - own) * (scale * FACTOR);";
+                (include_str!("focal.wgsl"), gradient, 1.0 / temperature)
+            }
             _ => {
                 let gradient = "gradient[i] = select(0.0, -t / probability * scale, asked);";
                 (include_str!("likelihood.wgsl"), gradient, 1.0)
@@ -141,6 +148,10 @@ impl Loss {
             .constant("LANES", lanes)
             .constant("POSITION_LANES", position_lanes)
             .float("FACTOR", factor)
+            .when(matches!(self.function, LossFunction::Focal { .. }), |shader| {
+                let mut function = self.function;
+                shader.float("GAMMA", function.setting().map_or(1.0, |setting| *setting.value))
+            })
             .float("KEPT", 1.0 - self.label_smoothing)
             .float("UNIFORM", self.label_smoothing / self.classes as f64)
             .flag("LOOKS_AT_ALL", !self.class_targets || self.label_smoothing != 0.0)
@@ -159,8 +170,11 @@ mod tests {
     use crate::gpu::testing::check;
     use proptest::prelude::*;
 
-    const OVER_CLASSES: [LossFunction; 2] =
-        [LossFunction::CrossEntropy { temperature: 1.0 }, LossFunction::NegativeLogLikelihood];
+    const OVER_CLASSES: [LossFunction; 3] = [
+        LossFunction::CrossEntropy { temperature: 1.0 },
+        LossFunction::Focal { temperature: 0.8, gamma: 1.5 },
+        LossFunction::NegativeLogLikelihood,
+    ];
 
     /// Every loss, and again with settings that are not the default.
     fn functions() -> impl Iterator<Item = LossFunction> {

@@ -39,7 +39,7 @@ pub struct Loss {
     /// Elements between two classes.
     pub inner: usize,
     /// Whether targets are class indices (`i32`, outer x inner a row) instead of real numbers
-    /// like the output; only of cross-entropy and likelihood, as are smoothing and weights of classes.
+    /// like the output; only of cross-entropy, focal loss and likelihood, as are smoothing and weights of classes.
     pub class_targets: bool,
     /// Mixes the target with the uniform distribution: `t (1 - s) + s / classes`; 0 for losses of
     /// single elements.

@@ -48,7 +48,10 @@ macro_rules! losses {
         classes {$(
             $(#[$class_doc:meta])*
             $class:ident $class_text:literal $([or $($alias:literal),+])?
-            $(($(#[$absorbed_doc:meta])* $absorbed:ident = $absorbed_default:literal))?
+            $((
+                $(#[$absorbed_doc:meta])* $absorbed:ident = $absorbed_default:literal
+                $(; $(#[$own_doc:meta])* $own:ident = $own_default:literal, above $own_least:literal)?
+            ))?
         )*}
     ) => {
         /// What is measured between an output o and a target t.
@@ -56,14 +59,17 @@ macro_rules! losses {
         #[non_exhaustive]
         pub enum LossFunction {
             $($(#[$doc])* $name $({ $(#[$setting_doc])* $setting: f64 })?,)*
-            $($(#[$class_doc])* $class $({ $(#[$absorbed_doc])* $absorbed: f64 })?,)*
+            $(
+                $(#[$class_doc])*
+                $class $({ $(#[$absorbed_doc])* $absorbed: f64, $($(#[$own_doc])* $own: f64)? })?,
+            )*
         }
 
         impl LossFunction {
             /// Every loss with its default setting, in the table's order.
             pub const ALL: &[LossFunction] = &[
                 $(LossFunction::$name $({ $setting: $default })?,)*
-                $(LossFunction::$class $({ $absorbed: $absorbed_default })?,)*
+                $(LossFunction::$class $({ $absorbed: $absorbed_default, $($own: $own_default)? })?,)*
             ];
 
             /// The name it is known by.
@@ -81,7 +87,9 @@ macro_rules! losses {
             pub fn named(name: &str) -> Result<Self> {
                 match name {
                     $($text => Ok(LossFunction::$name $({ $setting: $default })?),)*
-                    $($class_text $($(| $alias)+)? => Ok(LossFunction::$class $({ $absorbed: $absorbed_default })?),)*
+                    $($class_text $($(| $alias)+)? => Ok(
+                        LossFunction::$class $({ $absorbed: $absorbed_default, $($own: $own_default)? })?
+                    ),)*
                     _ => Err(error::unknown("loss", name, Self::ALL.iter().map(|known| known.name()))),
                 }
             }
@@ -113,6 +121,14 @@ macro_rules! losses {
                             below: [$($most,)? f64::INFINITY][0],
                         })
                     })?)*
+                    $($($(LossFunction::$class { $own, .. } => {
+                        Some(Setting {
+                            name: stringify!($own),
+                            value: $own,
+                            above: $own_least,
+                            below: f64::INFINITY,
+                        })
+                    })?)?)*
                     _ => None,
                 }
             }
@@ -293,6 +309,15 @@ losses! {
         KullbackLeibler "kl_divergence" (
             /// Divides the logits: that of a softmax layer which the loss has absorbed.
             temperature = 1.0
+        )
+
+        /// `-sum t (1 - p)^gamma log p` over the class axis with `p = softmax(o / temperature)`, which looks away from
+        /// what is right already (Lin et al. 2017); o are logits.
+        Focal "focal" (
+            /// Divides the logits: that of a softmax layer which the loss has absorbed.
+            temperature = 1.0;
+            /// How strongly; above 0, at which it would be cross-entropy.
+            gamma = 2.0, above 0.0
         )
 
         /// `-sum t log max(o, 1e-12)` over the class axis; o are probabilities.

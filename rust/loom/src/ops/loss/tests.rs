@@ -106,6 +106,10 @@ impl<T: Real> Example<T> {
                             LossFunction::KullbackLeibler { temperature } => {
                                 t * (sum(temperature) - o / temperature + t.ln())
                             }
+                            LossFunction::Focal { temperature, gamma } => {
+                                let cost = sum(temperature) - o / temperature;
+                                t * (-(-cost).exp_m1()).max(0.0).powf(gamma) * cost
+                            }
                             LossFunction::NegativeLogLikelihood => -t * o.max(1e-12).ln(),
                             LossFunction::MeanSquaredError => (o - t).powi(2),
                             LossFunction::MeanAbsoluteError => (o - t).abs(),
@@ -166,6 +170,7 @@ fn functions() -> impl Strategy<Value = LossFunction> {
     prop_oneof![
         1 => (0.5..3.0).prop_map(|temperature| LossFunction::CrossEntropy { temperature }),
         1 => (0.5..3.0).prop_map(|temperature| LossFunction::KullbackLeibler { temperature }),
+        1 => (0.5..3.0, 0.2..4.0).prop_map(|(temperature, gamma)| LossFunction::Focal { temperature, gamma }),
         1 => (0.2..2.0).prop_map(|delta| LossFunction::Huber { delta }),
         1 => (0.1..0.9).prop_map(|quantile| LossFunction::Quantile { quantile }),
         1 => (0.2..4.0).prop_map(|gamma| LossFunction::BinaryFocal { gamma }),
@@ -283,8 +288,12 @@ fn values_and_gradients_are_those_of_pytorch() -> Result<(), Box<dyn std::error:
         serde_json::from_str(include_str!("../../../../../tests/golden/losses.json"))?;
     let divergences: serde_json::Value =
         serde_json::from_str(include_str!("../../../../../tests/golden/divergences.json"))?;
-    let cases = golden["cases"].as_array().ok_or("no cases")?;
-    let cases: Vec<_> = cases.iter().chain(divergences["cases"].as_array().ok_or("no cases")?).collect();
+    let focal: serde_json::Value =
+        serde_json::from_str(include_str!("../../../../../tests/golden/focal.json"))?;
+    let mut cases = Vec::new();
+    for golden in [&golden, &divergences, &focal] {
+        cases.extend(golden["cases"].as_array().ok_or("no cases")?);
+    }
     assert!(cases.len() > 100);
     let mut seen = Vec::new();
     for case in cases {
@@ -296,8 +305,9 @@ fn values_and_gradients_are_those_of_pytorch() -> Result<(), Box<dyn std::error:
         let number = |key: &str| case.get(key).and_then(serde_json::Value::as_f64);
         let mut function = LossFunction::named(case["function"].as_str().ok_or(name)?)?;
         seen.push(function.name());
-        if let LossFunction::CrossEntropy { temperature } | LossFunction::KullbackLeibler { temperature } =
-            &mut function
+        if let LossFunction::CrossEntropy { temperature }
+        | LossFunction::KullbackLeibler { temperature }
+        | LossFunction::Focal { temperature, .. } = &mut function
         {
             *temperature = number("temperature").ok_or(name)?;
         }

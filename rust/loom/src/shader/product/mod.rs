@@ -22,6 +22,7 @@ mod stores;
 mod stream;
 mod streamed;
 mod streamed_depth;
+mod streamed_sums;
 mod sums;
 mod tile;
 mod tiled;

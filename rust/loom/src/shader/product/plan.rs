@@ -101,8 +101,8 @@ impl Problem<'_> {
             return None;
         }
         let weight = self.streamed()?;
-        let rows = row_groups(self.rows).1;
-        let shape = weight.shape([rows, self.columns, self.depth], limits.threads);
+        let (groups, rows) = row_groups(self.rows);
+        let shape = weight.shape([rows, self.columns, self.depth], groups, limits.threads);
         let groups = self.columns.div_ceil(shape.workgroup_columns());
         let parts = (128 / groups.max(1)).min(self.depth / 1024).clamp(1, 16);
         Some(Cut::Stream(shape, weight, parts))

@@ -55,6 +55,7 @@ impl Problem<'_> {
             parts,
             chunk,
             width: self.store_width(),
+            subgroup: recorder.subgroup_threads,
         };
         // One pass makes them, the one that stores C.
         let (with_product, with_parts) = if parts > 1 { (None, sums) } else { (sums, None) };
@@ -80,9 +81,10 @@ pub(super) fn streamed(
     operands: &Operands<'_>,
     (shape, weight): (Stream, Weight),
     form: LeftForm<'_>,
+    subgroup: usize,
 ) -> Result<Share> {
     let (parts, chunk) = (1, problem.depth);
-    Pass { problem, operands, partials: None, parts, chunk, width: problem.store_width() }
+    Pass { problem, operands, partials: None, parts, chunk, width: problem.store_width(), subgroup }
         .stream(shape, weight, form)
 }
 
@@ -96,6 +98,8 @@ struct Pass<'a> {
     chunk: usize,
     /// Elements of C stored together, where threads have so many side by side.
     width: u32,
+    /// Threads of every subgroup that kernels may count on, 0 for none.
+    subgroup: usize,
 }
 
 impl Pass<'_> {
@@ -221,6 +225,7 @@ fn store(row: u32, column: u32, value: {ty}) {{
             left: problem.left,
             parts: self.partials.is_some(),
             form,
+            subgroup: self.subgroup as u32,
         };
         let shader = kernel.declare(self.shader("product.stream"), self.operands.left, self.operands.right);
         let shader = self.store_sums(shader, shape.store_width())?;

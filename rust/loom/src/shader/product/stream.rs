@@ -126,10 +126,22 @@ impl Weight {
         shape.along == self.along() && codes.is_multiple_of(4) && loads && run
     }
 
-    /// The shape that suits the extents.
-    pub(super) fn shape(&self, [rows, columns, depth]: [usize; 3], most_threads: usize) -> Stream {
+    /// The shape that suits the extents, where so many groups of rows are made.
+    pub(super) fn shape(
+        &self,
+        [rows, columns, depth]: [usize; 3],
+        groups: usize,
+        most_threads: usize,
+    ) -> Stream {
         let bits = self.bits();
-        let most = most_threads.clamp(32, if rows > 2 { 512 } else { 1024 });
+        // What a sum is shared out over has to be added up: no more threads than keep the device busy.
+        let wanted = match (rows, depth, groups) {
+            (..=2, ..) => 1024,
+            (_, ..=2048, 3..) => 128,
+            (_, ..=2048, _) => 256,
+            _ => 512,
+        };
+        let most = most_threads.clamp(32, wanted);
         let most = 1 << most.ilog2();
         let halved = |mut value: usize, fits: &dyn Fn(usize) -> bool| {
             while value > 4 && !fits(value) {
@@ -168,7 +180,11 @@ impl Weight {
                 depth.is_multiple_of(codes) && self.matrix.stride.is_multiple_of(codes)
             }),
         };
-        let most_lanes = if self.packing.dtype.is_block_format() { 128 } else { 32 };
+        let most_lanes = match (self.packing.dtype.is_block_format(), groups) {
+            (true, 3..) => 64,
+            (true, _) => 128,
+            (false, _) => 32,
+        };
         let lanes = depth.div_ceil(codes).next_power_of_two().clamp(1, most_lanes);
         let threads = THREADS.min(most);
         Stream {
@@ -217,7 +233,7 @@ mod tests {
                     continue;
                 };
                 for limit in [256, 512, 768, 1024] {
-                    let shape = weight.shape([rows, columns, depth], limit);
+                    let shape = weight.shape([rows, columns, depth], 1, limit);
                     assert!(weight.takes(&shape, columns, depth), "{dtype}: {shape:?}");
                     assert!(shape.threads as usize <= limit && shape.threads.is_multiple_of(shape.lanes));
                     assert!(shape.lanes.is_power_of_two(), "{dtype}: {shape:?}");

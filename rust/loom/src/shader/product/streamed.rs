@@ -10,9 +10,6 @@ use super::stream::{BLOCK, Groups, Stream, Weight};
 use super::tile::Along;
 use crate::shader::{Operand, Shader, add_line};
 
-/// Bytes of workgroup memory that sums may take, on every device.
-const MEMORY: usize = 16384;
-
 /// A product of few rows as WGSL text.
 pub(super) struct Streamed<'a> {
     pub(super) shape: Stream,
@@ -28,6 +25,8 @@ pub(super) struct Streamed<'a> {
     pub(super) parts: bool,
     /// What becomes of A where it is loaded.
     pub(super) form: LeftForm<'a>,
+    /// Threads of every subgroup that threads may count on, 0 for none.
+    pub(super) subgroup: u32,
 }
 
 /// `each` for each number below `count`, joined.
@@ -158,9 +157,8 @@ fn left_four(own: u32, k: u32) -> vec4<f32> {{\n{guard}    {row}\n    {at}\n    
         let groups = threads / lanes;
         let wide = self.shape.workgroup_columns();
         let each = if across { codes } else { columns };
-        let (kind, bytes) = if across { ("vec4<f32>", 16) } else { ("f32", 4) };
-        let slots = self.rows * if across { codes / 4 } else { columns };
-        let sums = list(slots, |s| format!("    var sum{s} = {kind}();\n"));
+        let kind = self.kind();
+        let sums = list(self.slots(), |s| format!("    var sum{s} = {kind}();\n"));
         let rows = match self.row_groups {
             1 => String::new(),
             _ => format!("    first_row = group / groups % {}u * {}u;\n", self.row_groups, self.rows),
@@ -172,7 +170,7 @@ fn left_four(own: u32, k: u32) -> vec4<f32> {{\n{guard}    {row}\n    {at}\n    
             ),
             false => ("1u", "let first = 0u;\n    let last = constants.depth;"),
         };
-        let (lane, group) = match across {
+        let (share, place) = match across {
             true => (format!("thread / {groups}u"), format!("thread % {groups}u")),
             false => (format!("thread % {lanes}u"), format!("thread / {lanes}u")),
         };
@@ -182,32 +180,28 @@ fn left_four(own: u32, k: u32) -> vec4<f32> {{\n{guard}    {row}\n    {at}\n    
         } else {
             self.write_depth(&mut body);
         }
-        // Before the sums come those of a row's squares.
-        let all = slots + self.squares();
-        let together = ((MEMORY / (bytes * threads as usize)).max(1) as u32).min(all);
-        let mut tree = list(self.squares(), |r| format!("    var inverse{r} = 1.0;\n"));
-        for first in (0..all).step_by(together as usize) {
-            let last = all.min(first + together);
-            self.write_tree(&mut tree, first..last);
-            if last < all {
-                tree += "    workgroupBarrier();\n";
+        let (memory, tree) = self.sums();
+        let (numbers, thread) = match self.exchanging() {
+            // By what the device says, not by the order in which it numbers threads.
+            Some(subgroup) => {
+                ("subgroup: u32, lane: u32", format!("    let thread = subgroup * {subgroup}u + lane;\n"))
             }
-        }
+            None => ("thread: u32", String::new()),
+        };
         format!(
-            "var<workgroup> sums: array<{kind}, {memory}>;
-{squares}var<private> part: u32;
+            "{memory}{squares}var<private> part: u32;
 
-fn main(group: u32, thread: u32) {{
-    let groups = (constants.columns + {last_column}u) / {wide}u;
+fn main(group: u32, {numbers}) {{
+{thread}    let groups = (constants.columns + {last_column}u) / {wide}u;
 {rows}    part = group / (groups * {row_groups}u);
     if (part >= {parts}) {{ return; }}
     {range}
-    let lane = {lane};
-    let place = {group};
-    let first_column = group % groups * {wide}u + place * {each}u;
+    let share = {share};
+    let place = {place};
+    let workgroup_column = group % groups * {wide}u;
+    let first_column = workgroup_column + place * {each}u;
 {sums}    if (first_column < constants.columns) {{
 {body}    }}
-    // One fixed tree over the lanes.
 {tree}}}
 ",
             row_groups = self.row_groups,
@@ -215,7 +209,6 @@ fn main(group: u32, thread: u32) {{
                 0 => String::new(),
                 rows => format!("var<private> squares: array<f32, {rows}>;\n"),
             },
-            memory = together * threads,
             last_column = wide - 1,
         )
     }
@@ -279,7 +272,7 @@ fn main(group: u32, thread: u32) {{
             }
         };
         let stride = 4 * lanes;
-        add_line!(out, "        var k = first + lane * 4u;");
+        add_line!(out, "        var k = first + share * 4u;");
         let mut counts = vec![unroll];
         if unroll > 1 {
             counts.push(1);
@@ -305,96 +298,5 @@ fn main(group: u32, thread: u32) {{
             products(out, 0, "k", 1);
             add_line!(out, "        }}");
         }
-    }
-
-    /// How many rows have their squares summed up along.
-    fn squares(&self) -> u32 {
-        if self.form.sums_squares() { self.rows } else { 0 }
-    }
-
-    /// Stores an element of this row, or four.
-    fn stored(&self, row: u32, column: &str, value: &str) -> String {
-        match self.row_groups {
-            1 => format!("store({row}u, {column}, {value});"),
-            _ => format!(
-                "if (first_row + {row}u < constants.rows) {{ store(first_row + {row}u, {column}, {value}); }}"
-            ),
-        }
-    }
-
-    /// Adds these sums up over the lanes and stores them.
-    fn write_tree(&self, out: &mut String, slots: std::ops::Range<u32>) {
-        let Stream { along, threads, lanes, codes, columns, .. } = self.shape;
-        let groups = threads / lanes;
-        let start = slots.start;
-        let cell = |slot: u32, lane: u32| {
-            format!("sums[{}u + (lane + {lane}u) * {groups}u + place]", (slot - start) * threads)
-        };
-        let (squares, kind) = (self.squares(), if along == Along::Across { "vec4<f32>" } else { "f32" });
-        for slot in slots.clone() {
-            match slot.checked_sub(squares) {
-                Some(sum) => add_line!(out, "    {} = sum{sum};", cell(slot, 0)),
-                None => add_line!(out, "    {} = {kind}(squares[{slot}u]);", cell(slot, 0)),
-            }
-        }
-        let mut left = lanes;
-        while left > 1 {
-            let joined = if left.is_multiple_of(4) { 4 } else { 2 };
-            left /= joined;
-            add_line!(out, "    workgroupBarrier();\n    if (lane < {left}u) {{");
-            for slot in slots.clone() {
-                let all: Vec<String> = (0..joined).map(|i| cell(slot, i * left)).collect();
-                let sum = match joined {
-                    4 => format!("({} + {}) + ({} + {})", all[0], all[1], all[2], all[3]),
-                    _ => all.join(" + "),
-                };
-                add_line!(out, "        {} = {sum};", all[0]);
-            }
-            add_line!(out, "    }}");
-        }
-        add_line!(out, "    if (lane == 0u && first_column < constants.columns) {{");
-        let groups = self.weight.groups();
-        let packing = &self.weight.packing;
-        let factor = match packing.wgsl_block("") {
-            Some(block) => block.factor,
-            None => packing.wgsl_vec4("").map_or(1.0, |(_, factor)| factor),
-        };
-        let factor = if factor == 1.0 { String::new() } else { format!(" * {factor:?}") };
-        for slot in slots {
-            let value = cell(slot, 0);
-            let Some(slot) = slot.checked_sub(squares) else {
-                let sum = if along == Along::Across { format!("{value}.x") } else { value };
-                add_line!(out, "        inverse{slot} = inverse_of({sum});");
-                continue;
-            };
-            let row = slot / if along == Along::Across { codes / 4 } else { columns };
-            let factor = if squares > 0 { format!("{factor} * inverse{row}") } else { factor.clone() };
-            match along {
-                Along::Across => {
-                    let (r, c) = (slot / (codes / 4), slot % (codes / 4));
-                    let group = match groups {
-                        Groups::One => Some("vec4<u32>()".to_string()),
-                        Groups::Columns => {
-                            Some(format!("vec4<u32>(first_column + {}u) + vec4<u32>(0u, 1u, 2u, 3u)", c * 4))
-                        }
-                        _ => None,
-                    };
-                    let scaled = group.map_or(value.clone(), |g| format!("{value} * loom_four_scales({g})"));
-                    let column = format!("first_column + {}u", c * 4);
-                    add_line!(out, "        {}", self.stored(r, &column, &format!("{scaled}{factor}")));
-                }
-                Along::Depth => {
-                    let (r, c) = (slot / columns, slot % columns);
-                    let scaled = match groups {
-                        Groups::One => format!("{value} * loom_four_scales(vec4<u32>()).x"),
-                        _ => value,
-                    };
-                    let column = format!("first_column + {c}u");
-                    let stored = self.stored(r, &column, &format!("{scaled}{factor}"));
-                    add_line!(out, "        if ({column} < constants.columns) {{ {stored} }}");
-                }
-            }
-        }
-        add_line!(out, "    }}");
     }
 }

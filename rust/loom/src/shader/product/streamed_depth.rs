@@ -22,7 +22,7 @@ impl Streamed<'_> {
             ),
             None => (format!("first / {codes}u"), format!("last / {codes}u")),
         };
-        add_line!(out, "        let end = {last};\n        var piece = {first} + lane;");
+        add_line!(out, "        let end = {last};\n        var piece = {first} + share;");
         let mut counts = vec![unroll];
         if unroll > 1 {
             counts.push(1);

@@ -25,8 +25,8 @@ impl Together<'_> {
         let weights: Vec<Weight> =
             self.products.iter().map(|(problem, _)| problem.streamed()).collect::<Option<_>>()?;
         let columns = self.products.iter().map(|(problem, _)| problem.columns).sum();
-        let rows = row_groups(first.rows).1;
-        let shape = weights.first()?.shape([rows, columns, first.depth], limits.threads);
+        let (groups, rows) = row_groups(first.rows);
+        let shape = weights.first()?.shape([rows, columns, first.depth], groups, limits.threads);
         let fits = |((problem, _), weight): (&(Problem<'_>, Operands<'_>), &Weight)| {
             problem.depth > 0
                 && (problem.rows, problem.depth) == (first.rows, first.depth)
@@ -48,11 +48,15 @@ impl Together<'_> {
         let Some((shape, weights)) = self.plan(limits) else {
             return Err(Error::Internal("products were recorded together that do not fit".into()));
         };
-        let kernels = self
-            .products
-            .iter()
-            .zip(weights)
-            .map(|((problem, operands), weight)| streamed(problem, operands, (shape, weight), self.form));
-        Shader::side_by_side(recorder, "products.stream", &["sums"], kernels.collect::<Result<_>>()?)
+        let subgroup = recorder.subgroup_threads;
+        let kernels = self.products.iter().zip(weights).map(|((problem, operands), weight)| {
+            streamed(problem, operands, (shape, weight), self.form, subgroup)
+        });
+        Shader::side_by_side(
+            recorder,
+            "products.stream",
+            &["sums", "squared"],
+            kernels.collect::<Result<_>>()?,
+        )
     }
 }

@@ -19,7 +19,7 @@ pub(super) use steps::RealSteps;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     /// The share of predictions whose largest class is the target's; for a single output,
-    /// the share on the right side of the threshold.
+    /// the share on the right side of the threshold, and of several labels, too, each by itself.
     Accuracy,
     /// The share of predictions whose `k` largest classes hold the target's.
     TopK(usize),
@@ -221,8 +221,10 @@ pub struct MetricState {
     metric: Metric,
     count: f64,
     sum: f64,
-    targets: f64,
-    squared_targets: f64,
+    /// Of the targets seen.
+    mean: f64,
+    /// Of their squared differences from that, the sum.
+    spread: f64,
     confusion: Confusion,
     ranks: Ranks,
 }
@@ -234,8 +236,8 @@ impl MetricState {
             metric,
             count: 0.0,
             sum: 0.0,
-            targets: 0.0,
-            squared_targets: 0.0,
+            mean: 0.0,
+            spread: 0.0,
             confusion: Confusion::default(),
             ranks: Ranks::default(),
         }
@@ -274,15 +276,22 @@ impl MetricState {
         }
         match self.metric {
             Metric::RocArea => self.ranks.area(),
-            Metric::RSquared => {
-                let total = self.squared_targets - self.targets * self.targets / self.count;
-                1.0 - self.sum / total
-            }
+            Metric::RSquared => 1.0 - self.sum / self.spread,
             _ => self.sum / self.count,
         }
     }
 
     fn count_hits<T: Real>(&mut self, output: &[T], truth: Truth<'_, T>, axis: ClassAxis, k: usize) {
+        if let (true, 1, Truth::Real(targets)) = (axis.labels, k, truth) {
+            // Several may be right, or none: each is a question of its own.
+            for (given, wanted) in output.iter().zip(targets) {
+                let given = given.to_f64();
+                let hit = !given.is_nan() && (given > axis.threshold) == (wanted.to_f64() > 0.5);
+                self.sum += f64::from(u8::from(hit));
+                self.count += 1.0;
+            }
+            return;
+        }
         for place in axis.places(output.len()) {
             let score = |class: usize| output[place.base + class * axis.inner];
             let target = axis.target(truth, place);
@@ -355,10 +364,14 @@ impl MetricState {
                 }
             };
             self.sum += measure(output.to_f64() - target);
-            self.targets += target;
-            self.squared_targets += target * target;
+            self.count += 1.0;
+            if self.metric == Metric::RSquared {
+                // Welford's way: the squares of targets themselves lose what differs where their mean is large.
+                let before = target - self.mean;
+                self.mean += before / self.count;
+                self.spread += before * (target - self.mean);
+            }
         }
-        self.count += output.len() as f64;
     }
 }
 

@@ -40,7 +40,11 @@ pub(in crate::train) fn meaning(
         false => target,
     };
     let value = match loss.function {
-        LossFunction::CrossEntropy { .. } | LossFunction::KullbackLeibler { .. } if !absorbed => {
+        LossFunction::CrossEntropy { .. }
+        | LossFunction::KullbackLeibler { .. }
+        | LossFunction::Focal { .. }
+            if !absorbed =>
+        {
             let op = Softmax { direction: Direction::Forward, outer, classes, inner, temperature: 1.0 };
             b.apply(op, &[output], "meaning", shape)
         }

@@ -193,12 +193,12 @@ mod tests {
     use crate::ops::Op;
     use crate::ops::testing::{Data, Setting, numbers};
     use crate::shader::Capabilities;
+    use crate::shader::testing::is_valid;
     use crate::simd::Cpu;
     use few_exchanging::Exchanging;
     use few_queries::STORE;
     use proptest::prelude::*;
     use std::sync::Arc;
-    use text::testing::is_valid;
 
     fn both(op: &Attention, rows: usize) {
         let case = Case::<f32>::new(op, rows);

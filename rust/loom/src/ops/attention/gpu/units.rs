@@ -268,10 +268,10 @@ fn half_functions(names: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::text::testing::is_valid;
     use super::*;
     use crate::ops::attention::FixedMask;
     use crate::shader::Operand;
+    use crate::shader::testing::is_valid;
     use std::sync::Arc;
 
     fn validate(Across { shader, .. }: Across, read: &[&str], written: &[&str]) {

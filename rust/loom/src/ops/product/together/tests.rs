@@ -114,6 +114,10 @@ fn check(
     let packed = packed.as_ref().map(|held| (first, Packed::of(held)));
     let mut dispatches = 0;
     let found = testing::run_recorded(&gpu, &setting, packed, |recorder| {
+        // Devices without subgroups add up in memory.
+        if residual {
+            recorder.subgroup_threads = 0;
+        }
         assert!(together.record_together(recorder)?, "{together:?} of {rows} rows was not made together");
         dispatches = recorder.recorded.len();
         Ok(())

@@ -1,0 +1,165 @@
+"""A step of fine-tuning by an adapter on a GPU: loom over packed weights, PyTorch over float16 ones.
+
+A Llama's shape of 1.1 billion parameters (or 135 million) with random weights; adapters of rank 16 beside
+every product of attention and of the gated layers; one row of 2,048 tokens, AdamW. Milliseconds a step,
+medians, and the memory that each asks the device for at its peak:
+
+    python benches/peers/adapters_gpu.py --shape 1b --types q4_0 int4 --precision mixed
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import numpy as np
+
+import loom
+from language_decode import SHAPES
+from loom import nn
+from loom._typing import NumericTypeName, Precision
+from loom.callbacks import LambdaCallback
+
+RANK, ALPHA, TOKENS, STEPS = 16, 32.0, 2048, 12
+
+
+def in_loom(
+    shape: str, dtype: NumericTypeName, precision: Precision, device: str, checkpoints: bool
+) -> tuple[float, float]:
+    """Returns milliseconds a step, and GiB of the device's memory."""
+    width, blocks, heads, shared, hidden, words = SHAPES[shape]
+    attention = nn.MultiHeadAttention(
+        heads, key_value_heads=shared, causal=True, rotary=nn.Rotary(), bias=False
+    )
+    block = [
+        nn.Residual([nn.RMSNorm(epsilon=1e-5), attention]),
+        nn.Residual([nn.RMSNorm(epsilon=1e-5), nn.SwiGLU(hidden)]),
+    ]
+    part = [nn.Checkpoint(block)] if checkpoints else block
+    layers = [nn.Embedding(words, width), *blocks * part, nn.RMSNorm(epsilon=1e-5), nn.TiedHead(words)]
+    net = loom.Sequential(layers, input_shape=TOKENS, precision=precision)
+    net.build()
+    net.morph(dtype).drop_master()
+    net.add_adapter("default", rank=RANK, alpha=ALPHA, targets=["multi_head_attention", "swiglu"])
+    random = np.random.default_rng(0)
+    x = random.integers(0, words, (STEPS, TOKENS))
+    config = loom.TrainingConfig(
+        epochs=6,
+        loss="cross_entropy",
+        optimizer=loom.AdamW(),
+        learning_rate=1e-5,
+        batch_size=1,
+        device=device,
+        verbose=False,
+    )
+    held: list[int] = []
+    looking = LambdaCallback(on_epoch_end=lambda *_: held.append(loom.frame_statistics(device).memory))
+    times = loom.train(net, (x, x), config, callbacks=[looking]).epoch_times
+    return 1e3 * statistics.median(times[2:]) / STEPS, max(held) / 2**30
+
+
+def in_torch(shape: str, checkpoints: bool) -> tuple[float, float]:
+    """Returns milliseconds a step, and GiB at the peak, of float16 weights and autocast to float16."""
+    import torch
+    from torch.nn import functional
+    from torch.utils.checkpoint import checkpoint
+
+    width, blocks, heads, shared, hidden, words = SHAPES[shape]
+    size = width // heads
+    half = {"device": "cuda", "dtype": torch.float16}
+
+    class Adapted(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self, inputs: int, outputs: int) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(outputs, inputs, **half) * 0.02, requires_grad=False)
+            self.a = torch.nn.Parameter(torch.randn(RANK, inputs, device="cuda") * 0.02)
+            self.b = torch.nn.Parameter(torch.zeros(outputs, RANK, device="cuda"))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            beside = functional.linear(functional.linear(x, self.a), self.b)
+            return functional.linear(x, self.weight) + ALPHA / RANK * beside
+
+    class Block(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.norms = torch.nn.ModuleList(torch.nn.RMSNorm(width, **half) for _ in range(2))
+            self.query, self.output = Adapted(width, width), Adapted(width, width)
+            self.key, self.value = Adapted(width, shared * size), Adapted(width, shared * size)
+            self.gate, self.up, self.down = (
+                Adapted(width, hidden),
+                Adapted(width, hidden),
+                Adapted(hidden, width),
+            )
+            self.norms.requires_grad_(False)
+
+        def rotated(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+            first, second = x.chunk(2, -1)
+            return x * cos + torch.cat([-second, first], -1) * sin
+
+        def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+            read = self.norms[0](x)
+            query, key, value = (
+                made.view(1, TOKENS, -1, size).transpose(1, 2)
+                for made in (self.query(read), self.key(read), self.value(read))
+            )
+            gathered = functional.scaled_dot_product_attention(
+                self.rotated(query, cos, sin),
+                self.rotated(key, cos, sin),
+                value,
+                is_causal=True,
+                enable_gqa=True,
+            )
+            x = x + self.output(gathered.transpose(1, 2).reshape(1, TOKENS, width))
+            read = self.norms[1](x)
+            return x + self.down(functional.silu(self.gate(read)) * self.up(read))
+
+    table = torch.nn.Embedding(words, width, **half).requires_grad_(False)
+    stack = torch.nn.ModuleList(Block() for _ in range(blocks))
+    norm = torch.nn.RMSNorm(width, **half).requires_grad_(False)
+    angles = torch.outer(torch.arange(TOKENS), 10000.0 ** (-torch.arange(0, size, 2) / size)).cuda()
+    cos, sin = (torch.cat([made, made], -1).half() for made in (angles.cos(), angles.sin()))
+    learned = [one for one in stack.parameters() if one.requires_grad]
+    optimizer = torch.optim.AdamW(learned, 1e-5, fused=True)
+    x = torch.randint(0, words, (1, TOKENS), device="cuda")
+    times = []
+    torch.cuda.reset_peak_memory_stats()
+    for _ in range(15):
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        with torch.autocast("cuda", torch.float16):
+            y = table(x)
+            for block in stack:
+                y = checkpoint(block, y, cos, sin, use_reentrant=False) if checkpoints else block(y, cos, sin)
+            scores = functional.linear(norm(y), table.weight)
+            loss = functional.cross_entropy(scores.view(TOKENS, words), x.view(-1))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - begun)
+    return 1e3 * statistics.median(times[5:]), torch.cuda.max_memory_allocated() / 2**30
+
+
+def main() -> None:
+    """Prints a line for each program."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shape", choices=sorted(SHAPES), default="1b")
+    parser.add_argument("--types", nargs="+", default=["q4_0"])
+    parser.add_argument("--precision", nargs="+", choices=["float32", "mixed"], default=["mixed"])
+    parser.add_argument("--checkpoints", action="store_true", help="compute blocks again, in both")
+    parser.add_argument("--device", default="gpu")
+    options = parser.parse_args()
+    for precision in options.precision:
+        for dtype in options.types:
+            step, memory = in_loom(options.shape, dtype, precision, options.device, options.checkpoints)
+            print(f"loom, {dtype}, {precision}: {step:.1f} ms a step, {memory:.2f} GiB", flush=True)
+    try:
+        step, memory = in_torch(options.shape, options.checkpoints)
+        print(f"PyTorch, float16: {step:.1f} ms a step, {memory:.2f} GiB")
+    except ImportError:
+        print("PyTorch is not installed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Classes and probabilities are what outputs mean: scores, or probabilities already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loom
+from loom import nn
+from loom.command_line import main
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(80, 4)).astype("float32")
+TWO = (X[:, 0] + 0.3 * X[:, 1] > 0).astype(int)
+# Losses, what stands at the end, and the targets.
+TELLS: dict[str, tuple[str, list[nn.Layer], Any]] = {
+    "logit": ("binary_cross_entropy", [nn.Dense(1)], TWO),
+    "focal": ("binary_focal", [nn.Dense(1)], TWO),
+    "margin": ("hinge", [nn.Dense(1)], TWO * 2.0 - 1.0),
+    "number": ("mse", [nn.Dense(1)], TWO * 1.0),
+    "distance": ("mae", [nn.Dense(1)], TWO * 1.0),
+    "sigmoid": ("mse", [nn.Dense(1, activation="sigmoid")], TWO * 1.0),
+    "sigmoid layer": ("huber", [nn.Dense(1), nn.Activation("sigmoid")], TWO * 1.0),
+    "in a row": ("mse", [nn.Sequential([nn.Dense(1), nn.Activation("sigmoid")]), nn.Dropout(0.1)], TWO * 1.0),
+    "two scores": ("cross_entropy", [nn.Dense(2)], TWO),
+}
+
+
+def taught(name: str) -> tuple[loom.Network, Any]:
+    loss, end, y = TELLS[name]
+    net = loom.Sequential([nn.Dense(8, activation="tanh"), *end], input_shape=4, seed=1)
+    settings = {"metrics": ["accuracy"], "ignore_findings": "all", "verbose": False}
+    net.fit(X, y, loss=loss, epochs=150, learning_rate=0.03, **settings)
+    return net, y
+
+
+@pytest.mark.parametrize("name", TELLS)
+def test_classes_are_what_accuracy_counts(name: str, tmp_path: Path) -> None:
+    net, y = taught(name)
+    share = net.evaluate((X, y))["accuracy"]
+    assert share > 0.9
+    net.save(tmp_path / "net.loom")
+    net.save(tmp_path / "small.loom", deploy=True)
+    for each in (net, loom.load(tmp_path / "net.loom"), loom.load(tmp_path / "small.loom")):
+        assert np.mean(each.predict_classes(X) == TWO) == pytest.approx(share, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in TELLS if "sigmoid" in name or name == "in a row"])
+def test_what_a_sigmoid_has_made_is_a_probability(name: str) -> None:
+    net, _ = taught(name)
+    np.testing.assert_array_equal(net.predict_probabilities(X), net.predict(X))
+
+
+def test_several_questions_are_answered_one_by_one() -> None:
+    several = loom.Sequential([nn.Dense(3, activation="sigmoid")], input_shape=4, seed=1)
+    np.testing.assert_array_equal(several.predict_probabilities(X), several.predict(X))
+    scores = loom.Sequential([nn.Dense(3)], input_shape=4, seed=1)
+    np.testing.assert_allclose(scores.predict_probabilities(X).sum(axis=1), 1.0, rtol=1e-5)
+    # Whoever applies a sigmoid of his own before a loss that does so means what the loss means.
+    twice = loom.Sequential([nn.Dense(1, activation="sigmoid")], input_shape=4, seed=1)
+    twice.fit(X, TWO, loss="binary_cross_entropy", epochs=1, ignore_findings="all", verbose=False)
+    np.testing.assert_allclose(twice.predict_probabilities(X), 1 / (1 + np.exp(-twice.predict(X))), rtol=1e-5)
+
+
+def test_models_from_elsewhere_that_end_in_a_sigmoid(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    net = loom.Sequential([nn.Dense(1, activation="sigmoid")], input_shape=4, seed=1)
+    loom.save_onnx(net, tmp_path / "net.onnx")
+    again = loom.load(tmp_path / "net.onnx")
+    np.testing.assert_allclose(again.predict_probabilities(X), net.predict(X), rtol=1e-5)
+    found = again.predict_classes(X)
+    np.testing.assert_array_equal(found, net.predict(X)[:, 0] > 0.5)
+    assert 0 < found.mean() < 1
+
+
+def test_named_outputs() -> None:
+    net = loom.Network(input_shape=4, grid=(1, 3), seed=0)
+    net[0, 0].add(nn.Dense(8, activation="tanh"))
+    net[0, 1].add(nn.Dense(1, activation="sigmoid"))
+    net.link((0, 0), (0, 2), combine="replace")[0, 2].add(nn.Dense(2))
+    net.output("share", (0, 1)).output("kind", (0, 2))
+    net.card = loom.ModelCard(labels={"share": ["low", "high"]})
+    found: Any = net.predict_probabilities(X)
+    outputs: Any = net.predict(X)
+    np.testing.assert_array_equal(found["share"], outputs["share"])
+    np.testing.assert_allclose(found["kind"].sum(axis=1), 1.0, rtol=1e-5)
+    classes: Any = net.predict_classes(X)
+    assert classes["share"].tolist() == np.where(outputs["share"][:, 0] > 0.5, "high", "low").tolist()
+    assert set(classes["share"]) == {"low", "high"}
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_the_command_line_tells_the_same(labelled: bool, tmp_path: Path) -> None:
+    y: Any = np.where(TWO, "yes", "no") if labelled else TWO
+    net = loom.Sequential([nn.Dense(1)], input_shape=4, seed=1)
+    settings = {"loss": "binary_cross_entropy", "epochs": 100, "learning_rate": 0.05, "verbose": False}
+    net.fit(X, y, **settings)
+    pixels = loom.Sequential([nn.Conv2D(3, kernel_size=1)], input_shape=(1, 4, 5), seed=1)
+    images = RNG.normal(size=(6, 1, 4, 5)).astype("float32")
+    for each, samples in ((net, X), (pixels, images)):
+        each.save(tmp_path / "net.loom")
+        np.save(tmp_path / "x.npy", samples)
+        asked = ["predict", tmp_path / "net.loom", "--input", tmp_path / "x.npy", "--classes"]
+        command = [*map(str, asked), "--output", str(tmp_path / "y.npy")]
+        assert main(command) == 0
+        np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), each.predict_classes(samples))
+    assert np.mean(net.predict_classes(X) == y) > 0.9
+
+
+def test_labels_of_a_named_output_count_one_by_one() -> None:
+    labels = RNG.integers(0, 2, (len(X), 3))
+    net = loom.Network(input_shape=4, grid=(1, 3), seed=0)
+    net[0, 0].add(nn.Dense(6, activation="tanh"))
+    net[0, 1].add(nn.Dense(3))
+    net.link((0, 0), (0, 2), combine="replace")[0, 2].add(nn.Dense(1))
+    net.output("tags", (0, 1)).output("size", (0, 2))
+    loss = {"tags": "binary_cross_entropy", "size": "mse"}
+    data = X, {"tags": labels.astype(float), "size": X[:, 0]}
+    found = net.evaluate(data, loss=loss, metrics={"tags": ["accuracy"]})
+    outputs: Any = net.predict(X)
+    assert found["tags_accuracy"] == pytest.approx(((outputs["tags"] > 0) == labels).mean(), abs=1e-12)
