@@ -98,7 +98,7 @@ bench: $(STAMPS)/release
 
 .PHONY: build
 build: $(STAMPS)/maturin
-	$(BIN)/maturin build --release --out dist
+	env -u LOOM_KERNELS $(BIN)/maturin build --release --out dist
 
 .PHONY: lint
 lint: $(STAMPS)/development $(STAMPS)/dev $(STAMPS)/editors
@@ -150,8 +150,9 @@ $(STAMPS)/demo $(STAMPS)/dev $(STAMPS)/editors: $(STAMPS)/%: pyproject.toml cons
 	@touch $@
 
 # The native module is one file, from any of three profiles: as it is shipped; nearly as fast, but built in
-# less than half the time; or as tests have it, with checks of overflow and of what kernels rely on, out of
-# the same build of loom-nn as the tests in Rust.
+# less than half the time, with kernels for this machine alone (LOOM_KERNELS, CONTRIBUTING.md); or as tests
+# have it, with checks of overflow and of what kernels rely on, out of the same build of loom-nn as the tests
+# in Rust.
 $(STAMPS)/release $(STAMPS)/quick $(STAMPS)/development: $(RUST_FILES) pyproject.toml README.md $(STAMPS)/maturin | tools
 
 $(STAMPS)/release:
@@ -159,7 +160,7 @@ $(STAMPS)/release:
 	@rm -f $(STAMPS)/quick $(STAMPS)/development && touch $@
 
 $(STAMPS)/quick:
-	@$(BIN)/maturin develop --profile quick
+	@LOOM_KERNELS=$${LOOM_KERNELS:-host} $(BIN)/maturin develop --profile quick
 	@rm -f $(STAMPS)/release $(STAMPS)/development && touch $@
 
 $(STAMPS)/development:

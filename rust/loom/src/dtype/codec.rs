@@ -41,7 +41,10 @@ impl<C: Coding> Storage for Flat<C> {
     #[cfg(test)]
     fn encode_held<T: Real>(packing: &Extents, data: &[T], bytes: &mut [u8], scales: &[f32]) {
         let (grid, coding) = (Grid::of(packing), PhantomData::<C>);
-        T::dispatch(Isa::portable(), Encode { grid, data, scales, first: 0, draws: None, bytes, coding });
+        T::dispatch_single(
+            Isa::portable(),
+            Encode { grid, data, scales, first: 0, draws: None, bytes, coding },
+        );
     }
 
     fn decode<T: Real>(

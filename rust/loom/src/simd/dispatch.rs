@@ -5,6 +5,15 @@ use super::{Isa, Kernel, Level, Portable, Real, Vector};
 use super::{avx2, avx512, double};
 use crate::precision::Precision;
 
+// Kernels for a level that this build leaves out (`Level::is_compiled`) are not made: what stands behind a constant
+// that is false is not translated.
+
+/// What is entered with an instruction set that there is no `Isa` of.
+#[cold]
+fn left_out(isa: Isa) -> ! {
+    unreachable!("this build has no kernels for {isa}")
+}
+
 /// Runs a kernel with AVX2 and FMA instructions.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
@@ -40,11 +49,12 @@ pub(crate) fn has_quads(isa: Isa) -> bool {
 /// Where there are no such instructions.
 pub(crate) fn dispatch_quads<K: Kernel<f32>>(isa: Isa, kernel: K) -> K::Output {
     assert!(has_quads(isa), "no products of four bytes with {}", isa.level());
-    // SAFETY: the machine has AVX-512, as an `Isa` of this level proves, and VNNI.
-    #[cfg(target_arch = "x86_64")]
-    return unsafe { enter_quads(kernel) };
-    #[cfg(not(target_arch = "x86_64"))]
-    kernel.run::<Portable<f32>>()
+    match const { Level::Avx512.is_compiled() } {
+        // SAFETY: the machine has AVX-512, as an `Isa` of this level proves, and VNNI.
+        #[cfg(target_arch = "x86_64")]
+        true => unsafe { enter_quads(kernel) },
+        _ => left_out(isa),
+    }
 }
 
 macro_rules! real {
@@ -101,11 +111,18 @@ macro_rules! real {
                     // SAFETY: an `Isa` of this level exists only on a machine where `Level::is_supported` found
                     // every feature that the entry function enables.
                     #[cfg(target_arch = "x86_64")]
-                    Level::Avx2 => unsafe { enter_avx2::<$type, $avx2::$vector2, K>(kernel) },
+                    Level::Avx2 if const { Level::Avx2.is_compiled() } => unsafe {
+                        enter_avx2::<$type, $avx2::$vector2, K>(kernel)
+                    },
                     // SAFETY: as above.
                     #[cfg(target_arch = "x86_64")]
-                    Level::Avx512 => unsafe { enter_avx512::<$type, $avx512::$vector512, K>(kernel) },
-                    _ => kernel.run::<Portable<$type>>(),
+                    Level::Avx512 if const { Level::Avx512.is_compiled() } => unsafe {
+                        enter_avx512::<$type, $avx512::$vector512, K>(kernel)
+                    },
+                    Level::Portable if const { Level::Portable.is_compiled() } => {
+                        kernel.run::<Portable<$type>>()
+                    }
+                    _ => left_out(isa),
                 }
             }
 
