@@ -1,8 +1,8 @@
 """Times token by token decoding of a Llama's shape on the processor, beside llama.cpp.
 
 Random weights of 135 million parameters (576 wide, 30 blocks, 9 heads over 3, 1,536 hidden, 49,152 words)
-or of 1.1 or 8 billion. One sequence, after a prompt of three tokens and after one of 512; the median of 48 tokens,
-and the prompt of 512 itself. Both programs take turns, in processes of their own:
+or of 1.1 or 8 billion. One sequence, after a prompt of three tokens and after one of 512; the median of 48
+tokens, and the prompt of 512 itself. Both programs take turns, in processes of their own:
 
     python benches/peers/language_decode.py --types q4_0 q8_0 --threads 1 2
     python benches/peers/language_decode.py --types q4_0 --llama PYTHON --files FOLDER

@@ -1,8 +1,8 @@
 """Times token by token decoding of a Llama's shape on a GPU, beside PyTorch where it is installed.
 
 Random weights of 135 million parameters (576 wide, 30 blocks, 9 heads over 3, 1,536 hidden, 49,152 words)
-or of 1.1 or 8 billion, at a context of 512 to 640. Tokens a second, the best of 0.7 seconds each: step by step;
-many tokens a frame (`session.follow`); a prompt of 512; 32 sequences side by side.
+or of 1.1 or 8 billion, at a context of 512 to 640. Tokens a second, the best of 0.7 seconds each: step by
+step; many tokens a frame (`session.follow`); a prompt of 512; 32 sequences side by side.
 
     python benches/peers/language_decode_gpu.py --types float16 q4_0 --shapes 135m 1b
 """
