@@ -16,7 +16,22 @@ impl Streamed<'_> {
         let Stream { along, threads, lanes, .. } = self.shape;
         let subgroup = self.subgroup;
         let whole = subgroup.is_power_of_two() && threads.is_multiple_of(subgroup);
-        (whole && (along == Along::Depth || threads / lanes <= subgroup)).then_some(subgroup)
+        let fits = |subgroup| self.cells(subgroup) * (self.squares() + self.slot_columns()) <= MEMORY / 4;
+        (whole && (along == Along::Depth || threads / lanes <= subgroup) && fits(subgroup))
+            .then_some(subgroup)
+    }
+
+    /// Subgroups that share a sum out.
+    fn parts(&self, subgroup: u32) -> u32 {
+        match self.shape.along {
+            Along::Across => self.shape.threads / subgroup,
+            Along::Depth => self.shape.lanes.div_ceil(subgroup),
+        }
+    }
+
+    /// What these leave of a sum: a number for each of them and for each place.
+    fn cells(&self, subgroup: u32) -> u32 {
+        self.parts(subgroup) * (self.shape.threads / self.shape.lanes)
     }
 
     /// The type of a sum.
@@ -60,10 +75,10 @@ impl Streamed<'_> {
         let Stream { along, threads, lanes, codes, columns, .. } = self.shape;
         let groups = threads / lanes;
         let mut text = String::new();
-        // Threads with a share of the same sum, by their distance within a subgroup; subgroups with one.
-        let (first, end, parts) = match along {
-            Along::Across => (groups, subgroup, threads / subgroup),
-            Along::Depth => (1, lanes.min(subgroup), lanes.div_ceil(subgroup)),
+        // Threads of a subgroup with a share of the same sum, by their distance.
+        let (first, end) = match along {
+            Along::Across => (groups, subgroup),
+            Along::Depth => (1, lanes.min(subgroup)),
         };
         let sums: Vec<String> = (0..self.slots()).map(|slot| format!("sum{slot}")).collect();
         let squares: Vec<String> = (0..self.squares()).map(|row| format!("squares[{row}u]")).collect();
@@ -74,6 +89,7 @@ impl Streamed<'_> {
             }
             step *= 2;
         }
+        let (parts, cells) = (self.parts(subgroup), self.cells(subgroup));
         if parts == 1 {
             add_line!(text, "    if (share == 0u && first_column < constants.columns) {{");
             for row in 0..self.squares() {
@@ -85,8 +101,6 @@ impl Streamed<'_> {
             add_line!(text, "    }}");
             return (String::new(), text);
         }
-        // One number of a sum for each part and each place.
-        let cells = parts * groups;
         let most = (MEMORY - 4 * self.squares() * cells) / (4 * self.slot_columns() * cells);
         let together = most.clamp(1, self.slots());
         let (writes, part) = match along {
@@ -267,8 +281,14 @@ mod tests {
     use crate::shader::{Operand, Shader};
 
     /// A product of this many rows with a weight of this type, on a device with such subgroups.
-    fn kernel(dtype: DType, transposed: bool, rows: usize, subgroup: u32, squares: bool) -> Shader {
-        let (columns, depth) = (576, 1536);
+    fn kernel(
+        (dtype, transposed): (DType, bool),
+        rows: usize,
+        depth: usize,
+        subgroup: u32,
+        squares: bool,
+    ) -> Shader {
+        let columns = 576;
         let stride = if transposed { depth } else { columns };
         let inputs = if transposed { columns } else { depth };
         let matrix = Matrix { transposed, stride, offset: 0 };
@@ -301,15 +321,29 @@ mod tests {
         kernel.add_to(shader.write("output", ty, unbound.clone()).append(&store).unchecked())
     }
 
+    /// Bytes of workgroup memory that a text declares.
+    fn memory(source: &str) -> usize {
+        let declared = source.lines().filter_map(|line| line.strip_prefix("var<workgroup> "));
+        let bytes = |line: &str| {
+            let count = line.rsplit_once(", ")?.1.strip_suffix(">;")?.parse::<usize>().ok()?;
+            Some(count * if line.contains("vec4<f32>") { 16 } else { 4 })
+        };
+        declared.map(|line| bytes(line).expect("an array")).sum()
+    }
+
     /// Software adapters have small subgroups: naga sees the text for those of real devices.
     #[test]
     fn texts_for_every_subgroup_are_valid() {
-        for (dtype, transposed) in
-            [(DType::Float16, false), (DType::Int8, false), (DType::Q4_0, false), (DType::Float16, true)]
-        {
+        let weights =
+            [(DType::Float16, false), (DType::Int8, false), (DType::Q4_0, false), (DType::Float16, true)];
+        for weight in weights {
             for subgroup in [0, 4, 8, 16, 32, 64] {
-                for (rows, squares) in [(1, true), (8, false), (8, true)] {
-                    is_valid(kernel(dtype, transposed, rows, subgroup, squares));
+                for (rows, depth, squares) in [(1, 1536, true), (8, 1536, false), (8, 4096, true)] {
+                    let kernel = || kernel(weight, rows, depth, subgroup, squares);
+                    is_valid(kernel());
+                    let (kernel, _, _) = kernel().finish().expect("a kernel");
+                    let bytes = memory(kernel.source());
+                    assert!(bytes <= MEMORY as usize, "{weight:?}, {rows} rows, {subgroup}: {bytes}");
                 }
             }
         }
@@ -318,7 +352,8 @@ mod tests {
     #[test]
     fn one_barrier_is_left_where_subgroups_exchange() {
         let barriers = |subgroup| {
-            let (kernel, _, _) = kernel(DType::Float16, false, 8, subgroup, true).finish().expect("a kernel");
+            let kernel = kernel((DType::Float16, false), 8, 1536, subgroup, true);
+            let (kernel, _, _) = kernel.finish().expect("a kernel");
             kernel.source().matches("workgroupBarrier").count()
         };
         assert_eq!(barriers(32), 1);
