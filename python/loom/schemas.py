@@ -360,7 +360,8 @@ def _setting(setting: Setting) -> Schema:
 def _value(setting: Setting) -> Schema:
     sort = setting["type"]
     if sort in ("whole", "integer", "extents", "padding"):
-        number = _whole(int(setting.get("least", 0)), int(setting.get("most", 2**64 - 1)))
+        low, high = (-(2**63), 2**63 - 1) if sort == "integer" else (0, 2**64 - 1)
+        number = _whole(int(setting.get("least", low)), int(setting.get("most", high)))
         if sort in ("whole", "integer"):
             return number
         forms = [number, _row(number, setting["axes"], setting["axes"])]

@@ -98,7 +98,7 @@ def test_names_labels_and_settings_are_known() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: losses.Focal(0), ConfigError, "gamma must be above 0"),
+        (lambda: losses.Focal(0), ConfigError, "gamma must be a finite number above 0"),
         (lambda: losses.focal(np.zeros((1, 2)), [2]), InvalidValueError, "class index 2"),
         (lambda: loom.TrainingConfig(loss="focal_los"), ConfigError, "focal"),
     ],

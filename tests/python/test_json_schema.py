@@ -71,7 +71,8 @@ def wrong(setting: dict[str, Any]) -> list[object]:
     """Values that a setting refuses."""
     sort = setting["type"]
     if sort in ("whole", "integer", "real", "extents"):
-        least = setting.get("least", 0) if sort != "real" else setting.get("least", setting.get("above"))
+        usual = {"real": setting.get("above"), "integer": -(2**63)}.get(sort, 0)
+        least = setting.get("least", usual)
         below = [] if least is None else [least - 1]
         most = setting.get("most", setting.get("below"))
         return ["xyzzy", *below, *([] if most is None else [most + 1])]

@@ -415,7 +415,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: bare().predict({**X, "table": np.ones((3, 2))}), DataError, '2 samples but input "table" has 3'),
     (lambda: bare().predict({"words": X["words"]}), DataError, '"table" is missing'),
     (lambda: bare().predict(X["words"]), DataError, "dictionary"),
-    (lambda: loom.Network(inputs={"a": (None, None)}), ConfigError, 'input "a": .*time'),
+    (lambda: loom.Network(inputs={"a": (None, None)}), ConfigError, "input 'a': .*time"),
     (lambda: loom.Network(inputs={"a": (2, None, None), "b": (2, None, None), "c": (None,)}), Exception, "4"),
     (lambda: loom.doctor(bare(), (X, [1.0, 2.0])), ConfigError, r"inputs=.*resized"),
     (lambda: loom.Mesh(bare()), InvalidValueError, "fixed extents"),

@@ -87,7 +87,7 @@ def weights(net: loom.Network) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("layer", "shape", "error", "message"),
     [
-        (lambda: nn.Slice(step=0), (3,), loom.ConfigError, "step must be at least 1"),
+        (lambda: nn.Slice(step=0), (3,), loom.ConfigError, "step must be a positive whole number"),
         (lambda: nn.Slice(1.5), (3,), loom.ConfigError, "start must be a whole number"),  # type: ignore[arg-type]
         (lambda: nn.Slice(axis=2), (3, 4), loom.ShapeError, "an axis 2"),
         (lambda: nn.Slice(axis=-3), (3, 4), loom.ShapeError, "an axis -3"),

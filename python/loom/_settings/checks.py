@@ -47,9 +47,12 @@ def _note(check: str, name: str, **limits: object) -> None:
 def whole(where: str, name: str, value: object, *, least: int, most: int = (1 << 64) - 1) -> int:
     """Returns `value` as an int that is at least `least`, at most `most`, and fits 64 bits."""
     _note("whole", name, least=least, most=most)
-    wanted = {0: "a whole number that is not negative", 1: "a positive whole number"}.get(
-        least, f"a whole number of at least {least}"
-    )
+    named = {
+        -(1 << 63): "a whole number",
+        0: "a whole number that is not negative",
+        1: "a positive whole number",
+    }
+    wanted = named.get(least, f"a whole number of at least {least}")
     number = _index(value)
     if number is None or number < least:
         raise ConfigError(

@@ -34,7 +34,9 @@ def read(where: str, setting: Setting, value: object) -> object:
 
 
 def _range(setting: Setting) -> dict[str, int]:
-    limits = {"least": 0, **{name: setting[name] for name in ("least", "most") if name in setting}}
+    signed = {"least": -(1 << 63), "most": (1 << 63) - 1}
+    usual = signed if setting["type"] == "integer" else {"least": 0}
+    limits = {**usual, **{name: setting[name] for name in ("least", "most") if name in setting}}
     return {name: int(limit) for name, limit in limits.items()}
 
 
