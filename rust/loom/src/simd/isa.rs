@@ -154,7 +154,8 @@ impl Isa {
             return Self::most();
         }
         match Level::ALL.into_iter().find(|level| level.name().eq_ignore_ascii_case(wanted)) {
-            Some(level) => Self::new(level),
+            Some(level) => Self::new(level)
+                .map_err(|error| Error::Value(format!("the environment variable {VARIABLE}: {error}"))),
             None => Err(error::unknown(
                 "instruction set in the environment variable LOOM_ISA:",
                 wanted,
@@ -192,7 +193,7 @@ mod tests {
                 Err(error) => {
                     assert!(!level.is_supported());
                     let message = error.to_string();
-                    assert!(message.contains(level.name()), "{message}");
+                    assert!(message.contains(VARIABLE) && message.contains(level.name()), "{message}");
                     assert_eq!(message.contains("LOOM_KERNELS=host"), level.is_present(), "{message}");
                 }
             }
