@@ -334,17 +334,15 @@ mod tests {
     /// Software adapters have small subgroups: naga sees the text for those of real devices.
     #[test]
     fn texts_for_every_subgroup_are_valid() {
-        let weights =
-            [(DType::Float16, false), (DType::Int8, false), (DType::Q4_0, false), (DType::Float16, true)];
-        for weight in weights {
-            for subgroup in [0, 4, 8, 16, 32, 64] {
-                for (rows, depth, squares) in [(1, 1536, true), (8, 1536, false), (8, 4096, true)] {
-                    let kernel = || kernel(weight, rows, depth, subgroup, squares);
-                    is_valid(kernel());
-                    let (kernel, _, _) = kernel().finish().expect("a kernel");
-                    let bytes = memory(kernel.source());
-                    assert!(bytes <= MEMORY as usize, "{weight:?}, {rows} rows, {subgroup}: {bytes}");
-                }
+        // Those of other types, whose scales come from memory, run on the adapter there is.
+        let weight = (DType::Float16, false);
+        for subgroup in [0, 4, 8, 16, 32, 64] {
+            for (rows, depth, squares) in [(1, 1536, true), (8, 1536, false), (8, 4096, true)] {
+                let kernel = || kernel(weight, rows, depth, subgroup, squares);
+                is_valid(kernel());
+                let (kernel, _, _) = kernel().finish().expect("a kernel");
+                let bytes = memory(kernel.source());
+                assert!(bytes <= MEMORY as usize, "{weight:?}, {rows} rows, {subgroup}: {bytes}");
             }
         }
     }
