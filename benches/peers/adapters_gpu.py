@@ -17,7 +17,7 @@ import numpy as np
 
 import loom
 from language_decode import SHAPES
-from loom import nn
+from language_decode_gpu import llama
 from loom._typing import NumericTypeName, Precision
 from loom.callbacks import LambdaCallback
 
@@ -28,22 +28,10 @@ def in_loom(
     shape: str, dtype: NumericTypeName, precision: Precision, device: str, checkpoints: bool
 ) -> tuple[float, float]:
     """Returns milliseconds a step, and GiB of the device's memory."""
-    width, blocks, heads, shared, hidden, words = SHAPES[shape]
-    attention = nn.MultiHeadAttention(
-        heads, key_value_heads=shared, causal=True, rotary=nn.Rotary(), bias=False
-    )
-    block = [
-        nn.Residual([nn.RMSNorm(epsilon=1e-5), attention]),
-        nn.Residual([nn.RMSNorm(epsilon=1e-5), nn.SwiGLU(hidden)]),
-    ]
-    part = [nn.Checkpoint(block)] if checkpoints else block
-    layers = [nn.Embedding(words, width), *blocks * part, nn.RMSNorm(epsilon=1e-5), nn.TiedHead(words)]
-    net = loom.Sequential(layers, input_shape=TOKENS, precision=precision)
-    net.build()
-    net.morph(dtype).drop_master()
+    net = llama(shape, dtype, precision, steps=TOKENS, checkpoints=checkpoints)
     net.add_adapter("default", rank=RANK, alpha=ALPHA, targets=["multi_head_attention", "swiglu"])
     random = np.random.default_rng(0)
-    x = random.integers(0, words, (STEPS, TOKENS))
+    x = random.integers(0, SHAPES[shape][-1], (STEPS, TOKENS))
     config = loom.TrainingConfig(
         epochs=6,
         loss="cross_entropy",

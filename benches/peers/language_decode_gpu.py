@@ -24,22 +24,30 @@ _CONTEXT, _CAPACITY = 512, 640
 _SECONDS = 0.7
 
 
-def llama(shape: str, dtype: NumericTypeName, precision: Precision, device: str) -> loom.Network:
-    """Makes a network of random weights, packed and without masters."""
+def llama(
+    shape: str,
+    dtype: NumericTypeName,
+    precision: Precision,
+    *,
+    steps: int = _CAPACITY,
+    checkpoints: bool = False,
+) -> loom.Network:
+    """Makes a network of random weights, packed and without masters; blocks may be computed again."""
     width, blocks, heads, shared, hidden, words = SHAPES[shape]
     attention = nn.MultiHeadAttention(
         heads, key_value_heads=shared, causal=True, rotary=nn.Rotary(), bias=False
     )
-    part = [
+    block = [
         nn.Residual([nn.RMSNorm(epsilon=1e-5), attention]),
         nn.Residual([nn.RMSNorm(epsilon=1e-5), nn.SwiGLU(hidden)]),
     ]
+    part = [nn.Checkpoint(block)] if checkpoints else block
     layers = [nn.Embedding(words, width), *blocks * part, nn.RMSNorm(epsilon=1e-5), nn.TiedHead(words)]
-    net = loom.Sequential(layers, input_shape=_CAPACITY, precision=precision)
+    net = loom.Sequential(layers, input_shape=steps, precision=precision)
     net.build()
     if dtype != "float32":
         net.morph(dtype).drop_master()
-    return net.to(device)
+    return net
 
 
 def _best(tokens: int, work: Callable[[], object]) -> float:
@@ -170,7 +178,7 @@ def main() -> None:
     print("tokens/s: step by step, many a frame, prompt of 512, 32 sequences")
     for shape in options.shapes:
         for dtype in options.types:
-            net = llama(shape, dtype, options.precision, options.device)
+            net = llama(shape, dtype, options.precision).to(options.device)
             told = " ".join(f"{value:9.0f}" for value in speeds(net))
             print(f"{shape:5} {dtype:8} loom             {told}", flush=True)
             del net

@@ -1,7 +1,8 @@
 //! Named inputs that enter cells of one's choice, and named outputs from any cells.
 //!
 //! Several inputs travel as one row, flat one behind the other in the order in which they were named, and
-//! several outputs leave as one; where inputs are sequences of different lengths, these come first. So whatever feeds, keeps or shuffles rows knows of one input and one output.
+//! several outputs leave as one; where inputs are sequences of different lengths, these come first. So whatever
+//! feeds, keeps or shuffles rows knows of one input and one output.
 
 use super::named::{NamedInput, NamedOutput};
 use super::shapes::MOST_AXES;

@@ -289,6 +289,7 @@ fn main(group: u32, thread: u32, subgroup: u32) {{
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shader::testing::is_valid;
 
     /// Software adapters have no cooperative matrices, so only naga sees the text there.
     #[test]
@@ -297,15 +298,7 @@ mod tests {
             let tile = Cooperative::suiting(rows, rows, right_transposed);
             assert!(tile.workgroup_bytes() <= 32768 && tile.threads() <= 256);
             let operands = [0; 3].map(|_| Operand::unbound());
-            let (kernel, _, _) = tile.shader(operands, [rows; 3]).finish().expect("a kernel");
-            let module = naga::front::wgsl::parse_str(kernel.source())
-                .unwrap_or_else(|error| panic!("{}", error.emit_to_string(kernel.source())));
-            let flags = naga::valid::ValidationFlags::all();
-            let info = naga::valid::Validator::new(flags, naga::valid::Capabilities::all())
-                .validate(&module)
-                .unwrap_or_else(|error| panic!("{}", error.emit_to_string(kernel.source())));
-            let options = naga::back::spv::Options { lang_version: (1, 4), ..Default::default() };
-            naga::back::spv::write_vec(&module, &info, &options, None).expect("SPIR-V");
+            is_valid(tile.shader(operands, [rows; 3]));
         }
     }
 }

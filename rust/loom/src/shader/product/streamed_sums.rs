@@ -292,7 +292,8 @@ mod tests {
         let stride = if transposed { depth } else { columns };
         let inputs = if transposed { columns } else { depth };
         let matrix = Matrix { transposed, stride, offset: 0 };
-        let storage = Storage::of(Some(Packing::new(dtype, inputs, stride)));
+        let packing = Packing::new(dtype, inputs, stride);
+        let storage = Storage::of(Some(packing));
         let weight = Weight::new(storage, matrix, columns, depth).expect("a weight that is read as it lies");
         let form = match squares {
             true => LeftForm::MeanSquare { gain: None, epsilon: 1e-5 },
@@ -317,7 +318,9 @@ mod tests {
         let ty = kernel.kind();
         let store =
             format!("fn store(row: u32, column: u32, value: {ty}) {{\n    output[row] = value;\n}}\n");
-        let shader = kernel.declare(shader.unchecked(), &unbound, &unbound);
+        let held = unbound.allocation();
+        let scales = (packing.group_words() > 0).then_some((held, packing.group_words()));
+        let shader = kernel.declare(shader.unchecked(), &unbound, &Operand::packed(held, packing, scales));
         kernel.add_to(shader.write("output", ty, unbound.clone()).append(&store).unchecked())
     }
 
@@ -334,15 +337,17 @@ mod tests {
     /// Software adapters have small subgroups: naga sees the text for those of real devices.
     #[test]
     fn texts_for_every_subgroup_are_valid() {
-        // Those of other types, whose scales come from memory, run on the adapter there is.
-        let weight = (DType::Float16, false);
-        for subgroup in [0, 4, 8, 16, 32, 64] {
-            for (rows, depth, squares) in [(1, 1536, true), (8, 1536, false), (8, 4096, true)] {
-                let kernel = || kernel(weight, rows, depth, subgroup, squares);
-                is_valid(kernel());
-                let (kernel, _, _) = kernel().finish().expect("a kernel");
-                let bytes = memory(kernel.source());
-                assert!(bytes <= MEMORY as usize, "{weight:?}, {rows} rows, {subgroup}: {bytes}");
+        let weights =
+            [(DType::Float16, false), (DType::Int8, false), (DType::Q4_0, false), (DType::Float16, true)];
+        for weight in weights {
+            for subgroup in [0, 4, 8, 16, 32, 64] {
+                for (rows, depth, squares) in [(1, 1536, true), (8, 1536, false), (8, 4096, true)] {
+                    let kernel = || kernel(weight, rows, depth, subgroup, squares);
+                    is_valid(kernel());
+                    let (kernel, _, _) = kernel().finish().expect("a kernel");
+                    let bytes = memory(kernel.source());
+                    assert!(bytes <= MEMORY as usize, "{weight:?}, {rows} rows, {subgroup}: {bytes}");
+                }
             }
         }
     }

@@ -189,20 +189,8 @@ mod tests {
     use crate::shader::product::{
         Edges, Hooks, UNITS_BROAD, UNITS_FLAT, UNITS_LARGE, UNITS_NARROW, UNITS_SMALL,
     };
+    use crate::shader::testing::is_valid;
     use crate::shader::{Operand, Shader};
-
-    #[track_caller]
-    fn validate(shader: Shader) {
-        let (kernel, _, _) = shader.finish().expect("a kernel");
-        let module = naga::front::wgsl::parse_str(kernel.source())
-            .unwrap_or_else(|error| panic!("{}\n{}", error.emit_to_string(kernel.source()), kernel.source()));
-        let flags = naga::valid::ValidationFlags::all();
-        let info = naga::valid::Validator::new(flags, naga::valid::Capabilities::all())
-            .validate(&module)
-            .unwrap_or_else(|error| panic!("{}", error.emit_to_string(kernel.source())));
-        let options = naga::back::spv::Options { lang_version: (1, 4), ..Default::default() };
-        naga::back::spv::write_vec(&module, &info, &options, None).expect("SPIR-V");
-    }
 
     /// Software adapters have no matrix units, so only naga sees the text there.
     #[test]
@@ -239,7 +227,7 @@ fn store_sum(column: u32, value: f32) {{ output[column] = {ty}(value); }}
                             .number("parts", 1u32)
                             .number("chunk", 1u32)
                             .unchecked();
-                        validate(
+                        is_valid(
                             Tiled {
                                 tile,
                                 left: Loader { along: left, width },
