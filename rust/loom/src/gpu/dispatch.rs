@@ -39,23 +39,16 @@ pub(super) struct Dispatch {
 impl Dispatch {
     /// What was recorded, bound to its operands; `ahead` of the step that it is replayed with.
     fn new(gpu: &Gpu, recorded: Recorded, ahead: u32) -> Self {
+        let memory = Touched::by(&recorded).memory;
         let recorded = match recorded {
             Recorded::Kernel(call) => call,
-            Recorded::Host(call) => {
-                let memory = |operands: &[Operand], written: bool| -> Vec<(Allocation, bool)> {
-                    operands.iter().map(|operand| (operand.allocation().clone(), written)).collect()
-                };
-                let memory = [memory(&call.reads, false), memory(&call.writes, true)].concat();
-                return Self { work: Work::Host(call), ahead, memory };
-            }
+            Recorded::Host(call) => return Self { work: Work::Host(call), ahead, memory },
         };
         let pattern = recorded.operands.iter().map(|bind| matches!(bind, Bind::Write(_))).collect();
         let pipeline = gpu.pipelines.of(&gpu.device, &recorded.kernel, pattern);
-        let mut memory = Vec::with_capacity(recorded.operands.len());
         let mut entries = Vec::with_capacity(recorded.operands.len());
         for (number, bind) in recorded.operands.iter().enumerate() {
             let (Bind::Read(operand) | Bind::Write(operand)) = bind;
-            memory.push((operand.allocation().clone(), matches!(bind, Bind::Write(_))));
             entries.push(wgpu::BindGroupEntry { binding: number as u32, resource: binding(operand) });
         }
         let bindings = gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
@@ -80,6 +73,47 @@ impl Dispatch {
 /// device runs dry there. So each goes to the earliest level at which all it needs is done: what
 /// each computes, and from what, stays the same.
 pub(super) fn schedule(dispatches: impl IntoIterator<Item = Dispatch>) -> Vec<Dispatch> {
+    let dispatches: Vec<Dispatch> = dispatches.into_iter().collect();
+    let levels = levels(dispatches.iter().map(|dispatch| Touched {
+        memory: dispatch.memory.clone(),
+        host: matches!(dispatch.work, Work::Host(_)),
+    }));
+    let mut ordered: Vec<(usize, Dispatch)> = levels.into_iter().zip(dispatches).collect();
+    ordered.sort_by_key(|(level, _)| *level);
+    ordered.into_iter().map(|(_, dispatch)| dispatch).collect()
+}
+
+/// What something in a frame reads and writes.
+pub(super) struct Touched {
+    /// The memory, and whether it is written.
+    pub(super) memory: Vec<(Allocation, bool)>,
+    /// Whether the host does.
+    host: bool,
+}
+
+impl Touched {
+    /// By what was recorded.
+    pub(super) fn by(recorded: &Recorded) -> Self {
+        let of = |operands: &[Operand], written: bool| -> Vec<(Allocation, bool)> {
+            operands.iter().map(|operand| (operand.allocation().clone(), written)).collect()
+        };
+        match recorded {
+            Recorded::Kernel(call) => {
+                let memory = call.operands.iter().map(|bind| match bind {
+                    Bind::Read(operand) => (operand.allocation().clone(), false),
+                    Bind::Write(operand) => (operand.allocation().clone(), true),
+                });
+                Self { memory: memory.collect(), host: false }
+            }
+            Recorded::Host(call) => {
+                Self { memory: [of(&call.reads, false), of(&call.writes, true)].concat(), host: true }
+            }
+        }
+    }
+}
+
+/// After how many others each can run at the earliest.
+pub(super) fn levels(all: impl IntoIterator<Item = Touched>) -> Vec<usize> {
     /// The first levels at which memory may be read, and written, again.
     struct Free {
         allocation: Allocation,
@@ -89,19 +123,19 @@ pub(super) fn schedule(dispatches: impl IntoIterator<Item = Dispatch>) -> Vec<Di
     let mut memory: Vec<Free> = Vec::new();
     // The host's calls keep their order: one may know of another's what is in no memory here.
     let mut host = 0;
-    let mut levels: Vec<(usize, Dispatch)> = Vec::new();
-    for dispatch in dispatches {
-        let mut level = if matches!(dispatch.work, Work::Host(_)) { host } else { 0 };
-        let mut touched = Vec::with_capacity(dispatch.memory.len());
-        for (allocation, written) in &dispatch.memory {
-            let place = memory.iter().position(|free| free.allocation.is(allocation)).unwrap_or_else(|| {
-                memory.push(Free { allocation: allocation.clone(), read: 0, write: 0 });
+    let mut levels = Vec::new();
+    for Touched { memory: operands, host: by_host } in all {
+        let mut level = if by_host { host } else { 0 };
+        let mut touched = Vec::with_capacity(operands.len());
+        for (allocation, written) in operands {
+            let place = memory.iter().position(|free| free.allocation.is(&allocation)).unwrap_or_else(|| {
+                memory.push(Free { allocation, read: 0, write: 0 });
                 memory.len() - 1
             });
-            level = level.max(if *written { memory[place].write } else { memory[place].read });
-            touched.push((place, *written));
+            level = level.max(if written { memory[place].write } else { memory[place].read });
+            touched.push((place, written));
         }
-        if matches!(dispatch.work, Work::Host(_)) {
+        if by_host {
             host = level + 1;
         }
         for (place, written) in touched {
@@ -111,10 +145,9 @@ pub(super) fn schedule(dispatches: impl IntoIterator<Item = Dispatch>) -> Vec<Di
                 free.read = free.read.max(level + 1);
             }
         }
-        levels.push((level, dispatch));
+        levels.push(level);
     }
-    levels.sort_by_key(|(level, _)| *level);
-    levels.into_iter().map(|(_, dispatch)| dispatch).collect()
+    levels
 }
 
 impl Gpu {

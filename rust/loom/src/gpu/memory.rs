@@ -1,13 +1,14 @@
 //! A run's values on the device, and the dispatches recorded over them.
 
 use super::Gpu;
-use super::dispatch::{Dispatch, schedule};
+use super::dispatch::Dispatch;
 use super::frame::new_table;
 use super::mirror::Mirror;
 use super::steps::{CONTROL_WORDS, STEP_BYTES};
+use super::temporaries::Temporaries;
 use crate::ops::{Direction, Op};
 use crate::program::{
-    Kind, Phase, Place, Program, RunMemory, Step, Together, Value, ValueInfo, Write, units,
+    Kind, Phase, Place, Program, RunMemory, Sharing, Step, Together, Unit, Value, ValueInfo, Write, units,
 };
 use crate::shader::product::{MOST_GROUPED_ROWS, MOST_STREAMED_ROWS};
 use crate::shader::{Accelerator, Allocation, BothGradients, GpuOperation, Operand, Recorder};
@@ -46,8 +47,10 @@ const MAX_LISTS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Memory {
     gpu: Arc<Gpu>,
-    /// One buffer a value: barriers are per buffer, and values that share none can overlap.
-    values: Vec<Option<Operand>>,
+    /// Which values share a buffer: barriers are per buffer, and values that share none can overlap.
+    sharing: Sharing,
+    /// The buffer of each share.
+    shares: Vec<Operand>,
     table: Allocation,
     table_group: wgpu::BindGroup,
     /// What the table holds.
@@ -56,6 +59,7 @@ pub(crate) struct Memory {
     /// What the control holds, where no kernel has written it since.
     control_content: Option<[u32; CONTROL_WORDS]>,
     outcomes: Option<Operand>,
+    temporaries: Temporaries,
     lists: Vec<(ListKey, Arc<Vec<Dispatch>>)>,
     /// Which of the mirror's memory the lists were recorded over, and which memory of what is carried.
     generation: u64,
@@ -68,27 +72,25 @@ impl Memory {
     /// # Errors
     /// [`Error::Device`] saying which values need how much where there is too little.
     pub(crate) fn new(gpu: Arc<Gpu>, program: &Program) -> Result<Self> {
-        let mut values = Vec::with_capacity(program.values.len());
-        for info in &program.values {
-            values.push(match info.place {
-                Place::Buffer(buffer) if buffer != usize::MAX => {
-                    let operand = Operand::allocate(&*gpu, info.label, info.len(program.capacity));
-                    Some(operand.map_err(|error| needed(&gpu, program, error))?)
-                }
-                _ => None,
-            });
+        let sharing = Sharing::new(program, most_joined_rows(&gpu, program));
+        let mut shares = Vec::with_capacity(sharing.elements.len());
+        for (elements, value) in sharing.elements.iter().zip(&sharing.largest) {
+            let operand = Operand::allocate(&*gpu, program.value(*value).label, *elements);
+            shares.push(operand.map_err(|error| needed(&gpu, program, &sharing, error))?);
         }
         let control = Operand::allocate(&*gpu, "control", CONTROL_WORDS)?;
         let (table, table_group) = new_table(&gpu, 1)?;
         Ok(Self {
             gpu,
-            values,
+            sharing,
+            shares,
             table,
             table_group,
             table_content: Vec::new(),
             control,
             control_content: None,
             outcomes: None,
+            temporaries: Temporaries::default(),
             lists: Vec::new(),
             generation: 0,
             carried: 0,
@@ -146,11 +148,10 @@ impl Memory {
 
     /// A value that is not stored in the registry, for the rows there are.
     pub(crate) fn value(&self, program: &Program, value: Value, rows: usize) -> Result<Operand> {
-        let owner = program.owner(value).index();
-        let held = self.values[owner].as_ref().ok_or_else(|| {
+        let share = self.sharing.of(program.owner(value)).and_then(|share| self.shares.get(share));
+        let mut operand = share.cloned().ok_or_else(|| {
             Error::Internal(format!("value {} has no memory of its own", program.value(value).label))
         })?;
-        let mut operand = held.clone();
         operand.elements = program.value(value).len(rows);
         Ok(operand)
     }
@@ -179,6 +180,7 @@ impl Memory {
             return Ok(list.clone());
         }
         let mut recorder = Recorder::new(&*self.gpu, rows, self.control.clone());
+        recorder.places_later = true;
         let operand = |value: &Value| match program.value(program.owner(*value)).place {
             Place::Buffer(_) => self.value(program, *value, rows),
             Place::Carried(number) => {
@@ -214,15 +216,12 @@ impl Memory {
             step.op.record(recorder).map_err(|error| at_step(step, error))
         };
         let runs = |step: &Step| key.phases.contains(&step.phase);
-        let numbers = key.part.clone().filter(|number| runs(&program.steps[*number])).collect();
-        // A step of training has so few rows that its products are worth joining, or other things to do.
-        let infers = program.steps.iter().all(|step| step.phase == Phase::Forward);
-        let most_rows = match (self.gpu.capabilities().software, infers) {
-            (true, _) => SOFTWARE_ROWS,
-            (false, true) => MOST_GROUPED_ROWS,
-            (false, false) => MOST_STREAMED_ROWS,
-        };
-        let units = units(program, numbers, rows, most_rows);
+        let numbers: Vec<usize> = key.part.clone().filter(|number| runs(&program.steps[*number])).collect();
+        let mut units = units(program, numbers.clone(), rows, most_joined_rows(&self.gpu, program));
+        if !self.sharing.keeps(program, &units) {
+            // Shares were made for other numbers of rows.
+            units = numbers.into_iter().map(Unit::alone).collect();
+        }
         let alone = |place: usize| -> Option<&Step> {
             let unit = units.get(place).filter(|unit| unit.together.is_none())?;
             unit.members.first().map(|number| &program.steps[*number])
@@ -263,7 +262,7 @@ impl Memory {
                 record(&mut recorder, step)?;
             }
         }
-        let list = schedule(Dispatch::all(&self.gpu, recorder.recorded, 0));
+        let list = self.temporaries.place(&self.gpu, recorder.recorded)?;
         self.gpu.compile(&list)?;
         self.gpu.check()?;
         // One for each turn of a ring, and twice that for gradients.
@@ -304,16 +303,16 @@ fn at_step(step: &Step, error: Error) -> Error {
 }
 
 /// What a program needs, behind the error of a device that does not have it.
-fn needed(gpu: &Gpu, program: &Program, error: Error) -> Error {
+fn needed(gpu: &Gpu, program: &Program, sharing: &Sharing, error: Error) -> Error {
     let Error::Device(message) = error else { return error };
     if gpu.is_lost() {
         return Error::Device(message);
     }
-    let mut values: Vec<(usize, &ValueInfo)> = program
-        .values
+    let mut values: Vec<(usize, &ValueInfo)> = sharing
+        .elements
         .iter()
-        .filter(|info| matches!(info.place, Place::Buffer(buffer) if buffer != usize::MAX))
-        .map(|info| (info.len(program.capacity) * 4, info))
+        .map(|elements| elements * 4)
+        .zip(sharing.largest.iter().map(|value| program.value(*value)))
         .collect();
     values.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     let mib = |bytes: usize| bytes as f64 / 1048576.0;
@@ -329,6 +328,17 @@ fn needed(gpu: &Gpu, program: &Program, error: Error) -> Error {
         mib(values.iter().map(|(bytes, _)| bytes).sum()),
         largest.join(", ")
     ))
+}
+
+/// The most rows of products that the device makes together.
+fn most_joined_rows(gpu: &Gpu, program: &Program) -> usize {
+    // A step of training has so few rows that its products are worth joining, or other things to do.
+    let infers = program.steps.iter().all(|step| step.phase == Phase::Forward);
+    match (gpu.capabilities().software, infers) {
+        (true, _) => SOFTWARE_ROWS,
+        (false, true) => MOST_GROUPED_ROWS,
+        (false, false) => MOST_STREAMED_ROWS,
+    }
 }
 
 /// Whether a weight gradient sums over the same values as the bias gradient before it.

@@ -14,6 +14,7 @@
 //! pipeline    the pipelines made of WGSL text
 //! dispatch    kernels with their operands bound, and their order
 //! mirror      the registry's masters, versions, gradients and moments on the device
+//! temporaries memory for the temporary results of recorded lists
 //! memory      a run's values on the device
 //! frame       dispatches in order, submitted in ever longer parts while the rest is recorded
 //! execute     phases of a program in one frame
@@ -42,6 +43,7 @@ mod staging;
 mod statistics;
 mod steps;
 mod system;
+mod temporaries;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

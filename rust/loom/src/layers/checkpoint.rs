@@ -88,7 +88,7 @@ impl Layer for Checkpoint {
             return Ok(vec![None; inputs.len()]);
         }
         // Masks are drawn by place and step, so they are the same; what layers keep has moved on already.
-        let again = b.again(|b| self.layers.forward(b, cx, inputs))?;
+        let again = b.again(gradient, |b| self.layers.forward(b, cx, inputs))?;
         let made = self.layers.backward(b, cx, inputs, &again, gradient, want)?;
         Ok(vec![made.input, made.context])
     }

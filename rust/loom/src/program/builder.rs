@@ -22,6 +22,8 @@ pub struct Builder {
     /// Whether gradients that earlier steps have made are used up.
     restarted: bool,
     commits_suppressed: bool,
+    /// What steps pushed now wait for although they do not read it.
+    after: Option<Value>,
     precision: Precision,
     /// Packed weights whose products quantise the other operand.
     quantized: HashSet<Value>,
@@ -84,6 +86,7 @@ impl Builder {
             written_gradients: HashSet::new(),
             restarted: false,
             commits_suppressed: false,
+            after: None,
             precision,
             quantized: HashSet::new(),
             beside: HashMap::new(),
@@ -284,6 +287,7 @@ impl Builder {
             write: Write::Set,
             phase: Phase::States,
             at: self.at.clone(),
+            after: None,
         };
         self.commits.push(step);
     }
@@ -355,7 +359,8 @@ impl Builder {
             let weight = reads.get(1).filter(|_| convolution.direction == Direction::Forward);
             convolution.quantized = weight.is_some_and(|weight| self.quantized.contains(weight));
         }
-        self.steps.push(Step { op, reads: reads.to_vec(), writes, write, phase, at });
+        let after = self.after;
+        self.steps.push(Step { op, reads: reads.to_vec(), writes, write, phase, at, after });
     }
 
     /// Pushes an operation with one result, of one `shape` a row.
@@ -503,15 +508,17 @@ impl Builder {
         self.commits_suppressed = suppressed;
     }
 
-    /// Lowers something a second time, of which nobody is told and by which nothing that is kept moves on.
+    /// Lowers something a second time, of which nobody is told and by which nothing that is kept moves on; it is
+    /// made once there is what it is made for.
     ///
     /// # Errors
     /// Whatever lowering it says.
-    pub(crate) fn again<R>(&mut self, lower: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+    pub(crate) fn again<R>(&mut self, after: Value, lower: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
         let suppressed = std::mem::replace(&mut self.commits_suppressed, true);
         let looks_inside = std::mem::take(&mut self.looks_inside);
+        let outside = self.after.replace(after);
         let made = lower(self);
-        (self.commits_suppressed, self.looks_inside) = (suppressed, looks_inside);
+        (self.commits_suppressed, self.looks_inside, self.after) = (suppressed, looks_inside, outside);
         made
     }
 

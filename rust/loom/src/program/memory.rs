@@ -6,8 +6,8 @@ use crate::ops::Op;
 use crate::program::{ParameterRef, Place, Value};
 
 /// A stretch of memory, as steps name it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Region {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Region {
     /// A value of the run, by the value that owns the memory.
     Own(Value),
     /// Something that outlives the run.
@@ -33,7 +33,8 @@ impl Region {
         match self {
             Self::Stored(Master(held)) => Self::Stored(Master(of_store(held))),
             Self::Stored(Gradient(held)) => Self::Stored(Gradient(of_store(held))),
-            Self::Stored(Version(held, dtype)) => Self::Stored(Version(of_store(held), dtype)),
+            // Versions meet whatever their types.
+            Self::Stored(Version(held, _)) => Self::Stored(Version(of_store(held), DType::Float32)),
             other => other,
         }
     }
@@ -84,6 +85,13 @@ impl Program {
     pub(super) fn looks_at(&self, step: &Step, value: Value) -> bool {
         let region = self.region(value);
         self.read_by(step).any(|read| read.meets(region))
+    }
+
+    /// The buffers that a step reads and writes, and whether it writes them.
+    #[cfg(feature = "gpu")]
+    pub(super) fn touched<'a>(&'a self, step: &'a Step) -> impl Iterator<Item = (Region, bool)> + 'a {
+        let read = self.read_by(step).map(|region| (region.whole(), false));
+        read.chain(self.written_by(step).map(|region| (region.whole(), true)))
     }
 
     /// Whether two values have an element in common.

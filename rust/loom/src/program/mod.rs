@@ -17,6 +17,8 @@ mod rewrite;
 #[cfg(test)]
 mod rewrite_tests;
 #[cfg(feature = "gpu")]
+mod sharing;
+#[cfg(feature = "gpu")]
 mod together;
 
 pub use crate::state::{LayerPath, ParameterRef, Place, Value};
@@ -27,7 +29,9 @@ pub(crate) use engine::{is_same, resolve};
 pub use frames::{FrameStep, FrameTick, Outcome, Outcomes, Resident};
 pub use rewrite::{MOST_UPDATED_ROWS, Rewrites};
 #[cfg(feature = "gpu")]
-pub(crate) use together::{Together, units};
+pub(crate) use sharing::Sharing;
+#[cfg(feature = "gpu")]
+pub(crate) use together::{Together, Unit, units};
 
 use crate::ops::{Op, Term};
 use crate::tensor::{Precision, Shape};
@@ -118,6 +122,9 @@ pub struct Step {
     pub phase: Phase,
     /// The layer it belongs to; `None` for the trainer's own steps.
     pub at: Option<LayerPath>,
+    /// A value that is to be there first although it is not read, since what is made would take up memory before
+    /// anyone needs it.
+    pub after: Option<Value>,
 }
 
 /// A layer's part of the history, for looking at it after a forward pass.

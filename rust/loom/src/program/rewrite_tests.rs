@@ -391,3 +391,90 @@ fn steps_that_are_made_together_may_be() -> Result<()> {
     assert!(found > 500, "only {found} units of several steps");
     Ok(())
 }
+
+/// Values that share memory are read as they were written, however many steps are made together, and no step has to
+/// wait for longer than it would with memory for each.
+#[cfg(feature = "gpu")]
+#[test]
+fn values_that_share_memory_keep_what_they_hold() -> Result<()> {
+    use super::sharing::{Sharing, levels};
+    use super::together::{Unit, units};
+    /// Whether every read finds what was last written for that very value, and what is pinned is there at the end.
+    fn finds_all(program: &Program, sharing: &Sharing, units: &[Unit]) -> bool {
+        let mut holders: Vec<Option<Value>> = vec![None; sharing.elements.len()];
+        for unit in units {
+            let steps = || unit.members.iter().map(|number| &program.steps[*number]);
+            // A unit may read its operands at any time until it is done, and write its results from the start.
+            let written = steps().flat_map(|step| &step.writes).map(|value| program.owner(*value));
+            let read = steps().flat_map(|step| &step.reads).map(|value| program.owner(*value));
+            let made: Vec<Value> = written.clone().collect();
+            for value in written {
+                if let Some(share) = sharing.of(value) {
+                    holders[share] = Some(value);
+                }
+            }
+            for value in read.chain(made) {
+                // Where nobody has written, what the caller or an earlier run has left is there.
+                let held =
+                    sharing.of(value).is_none_or(|share| holders[share].is_none_or(|holder| holder == value));
+                if !held {
+                    return false;
+                }
+            }
+        }
+        let pinned = (0..program.values.len() as u32).map(Value).filter(|value| program.value(*value).pinned);
+        pinned.map(|value| program.owner(value)).all(|value| {
+            let alone = (0..program.values.len() as u32)
+                .map(Value)
+                .filter(|other| *other != value)
+                .all(|other| sharing.of(other).is_none() || sharing.of(other) != sharing.of(value));
+            sharing.of(value).is_none() || alone
+        })
+    }
+    let network = network(false)?;
+    let (mut values, mut shares, mut refused) = (0, 0, 0);
+    for seed in 0..3_000 {
+        let (program, _) = program(seed, &network, &Rewrites::default());
+        let sharing = Sharing::new(&program, 8);
+        let all: Vec<usize> = (0..program.steps.len()).collect();
+        let joined = units(&program, all.clone(), 1, 8);
+        let alone: Vec<Unit> = all.iter().copied().map(Unit::alone).collect();
+        for order in [&joined, &alone] {
+            assert!(sharing.keeps(&program, order), "seed {seed}\n{program}\n{sharing:?}");
+            assert!(finds_all(&program, &sharing, order), "seed {seed}\n{program}\n{sharing:?}");
+        }
+        // Another order that leaves the same behind is refused where memory is shared so that it would not.
+        let (from, to) = (seed as usize % all.len(), seed as usize / 7 % all.len());
+        let mut passed = (from.min(to)..=from.max(to)).filter(|number| *number != from);
+        if passed.all(|number| program.commute(&program.steps[number], &program.steps[from])) {
+            let mut other = all;
+            let moved = other.remove(from);
+            other.insert(to, moved);
+            let other: Vec<Unit> = other.into_iter().map(Unit::alone).collect();
+            let kept = sharing.keeps(&program, &other);
+            refused += usize::from(!kept);
+            assert!(!kept || finds_all(&program, &sharing, &other), "seed {seed}\n{program}\n{sharing:?}");
+        }
+        // The same program with one name for each share.
+        let mut shared = program.clone();
+        let mut first: Vec<Option<Value>> = vec![None; sharing.elements.len()];
+        for index in 0..program.values.len() {
+            if let Some(share) = sharing.of(Value(index as u32)) {
+                values += 1;
+                match first[share] {
+                    Some(value) => shared.values[index].place = Place::Alias(value),
+                    None => first[share] = Some(Value(index as u32)),
+                }
+            }
+        }
+        shares += sharing.elements.len();
+        assert_eq!(
+            levels(&shared, &joined),
+            levels(&program, &joined),
+            "seed {seed}\n{program}\n{sharing:?}"
+        );
+    }
+    assert!(4 * shares < 3 * values, "{values} values in {shares} shares");
+    assert!(refused > 10, "{refused} orders are refused");
+    Ok(())
+}

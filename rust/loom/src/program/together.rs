@@ -15,6 +15,13 @@ pub(crate) struct Unit {
     pub(crate) together: Option<(Together, Vec<Value>, Vec<Value>)>,
 }
 
+impl Unit {
+    /// A step by itself.
+    pub(crate) fn alone(number: usize) -> Self {
+        Self { members: vec![number], together: None }
+    }
+}
+
 /// What does the work of several steps.
 #[derive(Debug)]
 pub(crate) enum Together {
@@ -40,7 +47,7 @@ pub(crate) fn units(program: &Program, numbers: Vec<usize>, rows: usize, most_ro
             .products(place, &taken)
             .or_else(|| search.kept(place))
             .or_else(|| search.summed(place, &taken, &units))
-            .unwrap_or(Unit { members: vec![number], together: None });
+            .unwrap_or_else(|| Unit::alone(number));
         for &member in &unit.members {
             taken[member] = true;
         }

@@ -26,7 +26,7 @@ pub use declaration::{Shader, THREADS};
 pub use operand::{OFFSET_ELEMENTS, Operand, VersionOperands};
 pub use recorder::{
     BiasSums, Bind, BothGradients, GpuOperation, HostCall, HostWork, IMMEDIATE_BYTES, KernelCall,
-    MAX_BINDINGS, Recorded, Recorder,
+    MAX_BINDINGS, Recorded, Recorder, ToPlace,
 };
 pub use side_by_side::Share;
 pub(crate) use template::add_line;

@@ -106,6 +106,11 @@ impl Operand {
         &self.allocation
     }
 
+    /// The same part of other memory.
+    pub(crate) fn moved(&self, to: &Allocation) -> Self {
+        Self { allocation: to.clone(), ..self.clone() }
+    }
+
     /// Bytes before it.
     pub fn offset(&self) -> u64 {
         self.offset

@@ -1,6 +1,6 @@
 //! How an operation becomes dispatches.
 
-use super::accelerator::{Accelerator, Capabilities};
+use super::accelerator::{Accelerator, Allocation, Capabilities, HeldMemory};
 use super::operand::{Operand, VersionOperands};
 use super::template::Kernel;
 use crate::{Error, Result, extents};
@@ -149,8 +149,20 @@ pub struct Recorder<'a> {
     pub workgroup_storage: usize,
     /// Threads of every subgroup that kernels may count on, 0 for none.
     pub subgroup_threads: usize,
+    /// Whether temporary results get their memory later ([`ToPlace`]), when it is known who uses which.
+    pub places_later: bool,
     /// What was recorded so far.
     pub recorded: Vec<Recorded>,
+}
+
+/// Stands for memory of so many bytes that an engine chooses once everything was recorded.
+#[derive(Debug)]
+pub struct ToPlace(u64);
+
+impl HeldMemory for ToPlace {
+    fn size(&self) -> u64 {
+        self.0
+    }
 }
 
 impl<'a> Recorder<'a> {
@@ -170,6 +182,7 @@ impl<'a> Recorder<'a> {
             max_binding: capabilities.max_binding,
             workgroup_storage: capabilities.workgroup_storage,
             subgroup_threads: capabilities.subgroup_threads,
+            places_later: false,
             recorded: Vec::new(),
         }
     }
@@ -285,7 +298,12 @@ impl<'a> Recorder<'a> {
     /// # Errors
     /// [`Error::Device`] where there is none left.
     pub fn scratch(&mut self, elements: usize) -> Result<Operand> {
-        Operand::allocate(self.device, "temporary results", elements)
+        if !self.places_later {
+            return Operand::allocate(self.device, "temporary results", elements);
+        }
+        // As kernels see it: whole units of 16 bytes.
+        let bytes = (elements as u64 * 4).next_multiple_of(16).max(16);
+        Ok(Operand::new(&Allocation::new(Arc::new(ToPlace(bytes))), 0, elements))
     }
 
     /// Memory with this content, of this step alone: for kernels to look something up, or to leave

@@ -230,7 +230,7 @@ pub(super) fn lower_look(
             reads.push(memory);
         }
         let what = Foreseen::Update(Box::new(update), held(weights));
-        looks.push(b.apply_fixed(Foresee { what }, &reads, "look", one()));
+        looks.push(look(b, what, &reads));
         b.ports.foresight.push((None, whole));
     }
     for commit in b.commits().to_vec() {
@@ -242,7 +242,7 @@ pub(super) fn lower_look(
             _ => (Foreseen::Values, vec![commit.reads[0]]),
         };
         b.ports.foresight.push((commit.at.clone(), b.info(*written).place));
-        looks.push(b.apply_fixed(Foresee { what }, &reads, "look", one()));
+        looks.push(look(b, what, &reads));
     }
     let mut before = 0;
     let groups = looks.chunks(Foresight::MOST);
@@ -252,10 +252,21 @@ pub(super) fn lower_look(
         let judged = watching.filter(|_| number == last && b.ports.recovers).and_then(|w| w.judged_again(b));
         let (judged, memory) = judged.unzip();
         let op = Foresight { count: group.len(), before, judged };
-        b.ports.foreseen = Some(b.apply_fixed_beside(op, &reads, "foreseen", one(), memory));
+        let foreseen = b.apply_fixed_beside(op, &reads, "foreseen", one(), memory);
+        // The verdict reads it after the program's own steps.
+        b.pin(foreseen);
+        b.ports.foreseen = Some(foreseen);
         before += group.len();
     }
     Ok(())
+}
+
+/// Looks ahead at what a step is about to write. What was found is set back by who brings looks together, for the next
+/// step: so nothing else may lie there.
+fn look(b: &mut Builder, what: Foreseen, reads: &[Value]) -> Value {
+    let found = b.apply_fixed(Foresee { what }, reads, "look", Shape::from(1));
+    b.pin(found);
+    found
 }
 
 /// Refuses steps within a step on a GPU through weights that the host has to encode in between.

@@ -1,0 +1,89 @@
+//! Memory for the temporary results of recorded lists: lists run one after the other, and so all have the same.
+
+use super::Gpu;
+use super::dispatch::{Dispatch, Touched, levels};
+use crate::Result;
+use crate::shader::{Accelerator, Allocation, Bind, Recorded, ToPlace};
+
+/// Memory that lists use in turn.
+#[derive(Debug, Default)]
+pub(super) struct Temporaries(Vec<Allocation>);
+
+/// A temporary result of a list.
+struct Temporary {
+    recorded: Allocation,
+    /// The first and the last level at which it is in use.
+    first: usize,
+    last: usize,
+    /// Which memory it lies in.
+    place: usize,
+}
+
+impl Temporaries {
+    /// What was recorded, in the order of its levels, with temporary results where none overwrites another
+    /// that is in use; side by side stays what was side by side.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) where there is too little memory.
+    pub(super) fn place(&mut self, gpu: &Gpu, recorded: Vec<Recorded>) -> Result<Vec<Dispatch>> {
+        let levels = levels(recorded.iter().map(Touched::by));
+        let mut ordered: Vec<(usize, Recorded)> = levels.into_iter().zip(recorded).collect();
+        ordered.sort_by_key(|(level, _)| *level);
+        let mut temporaries: Vec<Temporary> = Vec::new();
+        for (level, recorded) in &ordered {
+            for (allocation, _) in Touched::by(recorded).memory {
+                if allocation.held::<ToPlace>().is_none() {
+                    continue;
+                }
+                match temporaries.iter_mut().find(|known| known.recorded.is(&allocation)) {
+                    Some(known) => known.last = *level,
+                    None => {
+                        temporaries.push(Temporary {
+                            recorded: allocation,
+                            first: *level,
+                            last: *level,
+                            place: 0,
+                        });
+                    }
+                }
+            }
+        }
+        // Bytes of each place, and the last level at which it is in use.
+        let mut places: Vec<(u64, Option<usize>)> = self.0.iter().map(|held| (held.size(), None)).collect();
+        for temporary in &mut temporaries {
+            let bytes = temporary.recorded.size();
+            let free = (0..places.len()).filter(|place| places[*place].1 < Some(temporary.first));
+            // The smallest that is large enough, or else the largest, to be grown.
+            temporary.place = free
+                .min_by_key(|place| (places[*place].0 < bytes, places[*place].0.abs_diff(bytes)))
+                .unwrap_or(places.len());
+            if temporary.place == places.len() {
+                places.push((0, None));
+            }
+            let (held, last) = &mut places[temporary.place];
+            (*held, *last) = ((*held).max(bytes), Some(temporary.last));
+        }
+        for (number, (bytes, _)) in places.into_iter().enumerate() {
+            match self.0.get_mut(number) {
+                Some(held) if held.size() >= bytes => {}
+                Some(held) => *held = gpu.storage("temporary results", bytes)?,
+                None => self.0.push(gpu.storage("temporary results", bytes)?),
+            }
+        }
+        let placed = |allocation: &Allocation| {
+            let known = temporaries.iter().find(|known| known.recorded.is(allocation));
+            known.and_then(|known| self.0.get(known.place))
+        };
+        let ordered = ordered.into_iter().map(|(_, mut recorded)| {
+            if let Recorded::Kernel(call) = &mut recorded {
+                for Bind::Read(operand) | Bind::Write(operand) in &mut call.operands {
+                    if let Some(allocation) = placed(operand.allocation()) {
+                        *operand = operand.moved(allocation);
+                    }
+                }
+            }
+            recorded
+        });
+        Ok(Dispatch::all(gpu, ordered.collect(), 0))
+    }
+}
