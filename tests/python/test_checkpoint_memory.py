@@ -51,3 +51,44 @@ def test_what_is_computed_again_is_not_kept() -> None:
         grown[how] = int(told)
     # 321 MB and 140 MB, of which a part is the threads' own.
     assert grown["again"] < 0.65 * grown["kept"]
+
+
+# The same on a GPU, whose memory loom counts itself; and a network of which nothing is kept.
+ON_A_GPU = """
+import sys
+
+import numpy as np
+
+import loom
+from loom import nn
+from loom.callbacks import LambdaCallback
+
+heads = nn.MultiHeadAttention(2, causal=True, rotary=nn.Rotary(), bias=False)
+block = [nn.Residual([nn.RMSNorm(), heads]), nn.Residual([nn.RMSNorm(), nn.SwiGLU(128)])]
+blocks = 6 * ([nn.Checkpoint(block)] if sys.argv[1] == "again" else block)
+net = loom.Sequential([nn.Embedding(64, 64), *blocks, nn.Dense(64)], input_shape=64, seed=1)
+net.to("gpu")
+x = np.random.default_rng(0).integers(0, 64, (16, 64))
+before = loom.frame_statistics("gpu").memory
+if sys.argv[1] == "predicted":
+    net.predict(x)
+    print(loom.frame_statistics("gpu").memory - before)
+    sys.exit()
+held = []
+looking = LambdaCallback(on_epoch_end=lambda *_: held.append(loom.frame_statistics("gpu").memory))
+config = loom.TrainingConfig(epochs=1, batch_size=16, loss="cross_entropy", device="gpu", verbose=False)
+loom.train(net, (x, x), config, callbacks=[looking])
+print(held[0] - before)
+"""
+
+
+def test_a_gpu_holds_no_more_than_it_needs(gpu: str) -> None:
+    held = {}
+    for how in ("kept", "again", "predicted"):
+        command = [sys.executable, "-c", ON_A_GPU.replace('"gpu"', f'"{gpu}"'), how]
+        held[how] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    # A block makes 16 values of 16 rows of 64 steps of 64 or 128 units, and as many gradients.
+    values = 6 * 20 * 16 * 64 * 64 * 4
+    assert held["kept"] < 1.2 * values
+    assert held["again"] < 0.65 * held["kept"]
+    assert held["predicted"] < 0.15 * values

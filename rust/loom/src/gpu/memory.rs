@@ -21,6 +21,9 @@ use std::sync::Arc;
 /// compiler takes half a minute and gigabytes over eight rows of three products.
 const SOFTWARE_ROWS: usize = 2;
 
+/// Elements of small values that hardware can hold beside each other. One in software runs no two kernels at once.
+const PLENTY: usize = 1 << 29;
+
 /// What outlives a run, as dispatches find it.
 #[derive(Clone, Copy)]
 pub(super) struct Stored<'a> {
@@ -72,7 +75,8 @@ impl Memory {
     /// # Errors
     /// [`Error::Device`] saying which values need how much where there is too little.
     pub(crate) fn new(gpu: Arc<Gpu>, program: &Program) -> Result<Self> {
-        let sharing = Sharing::new(program, most_joined_rows(&gpu, program));
+        let plenty = if gpu.capabilities().software { 0 } else { PLENTY };
+        let sharing = Sharing::new(program, most_joined_rows(&gpu, program), plenty);
         let mut shares = Vec::with_capacity(sharing.elements.len());
         for (elements, value) in sharing.elements.iter().zip(&sharing.largest) {
             let operand = Operand::allocate(&*gpu, program.value(*value).label, *elements);

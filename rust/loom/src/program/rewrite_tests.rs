@@ -435,7 +435,7 @@ fn values_that_share_memory_keep_what_they_hold() -> Result<()> {
     let (mut values, mut shares, mut refused) = (0, 0, 0);
     for seed in 0..3_000 {
         let (program, _) = program(seed, &network, &Rewrites::default());
-        let sharing = Sharing::new(&program, 8);
+        let sharing = Sharing::new(&program, 8, 0);
         let all: Vec<usize> = (0..program.steps.len()).collect();
         let joined = units(&program, all.clone(), 1, 8);
         let alone: Vec<Unit> = all.iter().copied().map(Unit::alone).collect();

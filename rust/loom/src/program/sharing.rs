@@ -4,10 +4,17 @@
 //! time (`plan`). A device has whatever does not wait for each other run at once, which steps no longer do where one
 //! writes what another one still reads. So memory is handed on only where the step that writes next comes later
 //! whatever memory there is; what is computed again comes no earlier than the gradient that asks for it.
+//!
+//! A driver puts a barrier before whatever writes memory that was in use, and so between steps that would run
+//! side by side. Steps over large values fill a device by themselves; small values have memory of their own while
+//! there is plenty.
 
 use super::memory::Region;
 use super::{Place, Program, Unit, Value, units};
 use std::collections::HashMap;
+
+/// Elements of values of which one alone fills a device.
+const LARGE: usize = 1 << 21;
 
 /// When a value's memory is in use: the first and the last of all who touch it.
 type Span = Option<(usize, usize)>;
@@ -25,8 +32,8 @@ pub(crate) struct Sharing {
 
 impl Sharing {
     /// Shares for as many rows as the program may hold, of which a device makes products of up to `most_rows` rows
-    /// together.
-    pub(crate) fn new(program: &Program, most_rows: usize) -> Self {
+    /// together. Small values have memory of their own where no more than `plenty` elements are needed then.
+    pub(crate) fn new(program: &Program, most_rows: usize, plenty: usize) -> Self {
         let joined = |rows| units(program, (0..program.steps.len()).collect(), rows, most_rows);
         let full = joined(program.capacity);
         // Fewer rows may be joined where more are not.
@@ -42,6 +49,8 @@ impl Sharing {
         let mut values: Vec<usize> =
             (0..program.values.len()).filter(|index| has_memory(program.values[*index].place)).collect();
         values.sort_by_key(|index| orders[0][*index]);
+        let whole: usize = values.iter().map(|index| program.values[*index].len(program.capacity)).sum();
+        let least = if whole > plenty { 0 } else { LARGE };
         let mut made = Self { shares: vec![None; program.values.len()], elements: vec![], largest: vec![] };
         let mut newest: Vec<usize> = Vec::new();
         for index in values {
@@ -49,13 +58,15 @@ impl Sharing {
             let elements = program.value(value).len(program.capacity);
             // Whoever looks from outside does so after the run.
             let kept = |index: usize| program.values[index].pinned;
+            let small = elements < least;
             let follows = |held: usize| {
                 orders.iter().all(|spans| match (spans[held], spans[index]) {
                     (Some((_, last)), Some((first, _))) => last < first,
                     _ => false,
                 })
             };
-            let free = |share: &usize| !kept(index) && !kept(newest[*share]) && follows(newest[*share]);
+            let free =
+                |share: &usize| !small && !kept(index) && !kept(newest[*share]) && follows(newest[*share]);
             // The smallest that is large enough, or else the largest, to be grown.
             let sizes = &made.elements;
             let share = (0..sizes.len())
