@@ -1,8 +1,11 @@
 //! Memory for the temporary results of recorded lists: lists run one after the other, and so all have the same.
+//!
+//! Within a list small ones lie beside each other, as small values do (`program/sharing.rs`).
 
 use super::Gpu;
 use super::dispatch::{Dispatch, Touched, levels};
 use crate::Result;
+use crate::program::LARGE;
 use crate::shader::{Accelerator, Allocation, Bind, Recorded, ToPlace};
 
 /// Memory that lists use in turn.
@@ -48,11 +51,17 @@ impl Temporaries {
                 }
             }
         }
+        let least = if gpu.capabilities().software { 0 } else { 4 * LARGE as u64 };
         // Bytes of each place, and the last level at which it is in use.
         let mut places: Vec<(u64, Option<usize>)> = self.0.iter().map(|held| (held.size(), None)).collect();
         for temporary in &mut temporaries {
             let bytes = temporary.recorded.size();
-            let free = (0..places.len()).filter(|place| places[*place].1 < Some(temporary.first));
+            // Whatever no temporary result of this list lies in yet, or no longer.
+            let small = bytes < least;
+            let free = (0..places.len()).filter(|place| match places[*place].1 {
+                None => true,
+                Some(last) => !small && last < temporary.first,
+            });
             // The smallest that is large enough, or else the largest, to be grown.
             temporary.place = free
                 .min_by_key(|place| (places[*place].0 < bytes, places[*place].0.abs_diff(bytes)))

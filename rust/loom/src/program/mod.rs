@@ -29,7 +29,7 @@ pub(crate) use engine::{is_same, resolve};
 pub use frames::{FrameStep, FrameTick, Outcome, Outcomes, Resident};
 pub use rewrite::{MOST_UPDATED_ROWS, Rewrites};
 #[cfg(feature = "gpu")]
-pub(crate) use sharing::Sharing;
+pub(crate) use sharing::{LARGE, Sharing};
 #[cfg(feature = "gpu")]
 pub(crate) use together::{Together, Unit, units};
 

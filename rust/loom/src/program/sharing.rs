@@ -14,7 +14,7 @@ use super::{Place, Program, Unit, Value, units};
 use std::collections::HashMap;
 
 /// Elements of values of which one alone fills a device.
-const LARGE: usize = 1 << 21;
+pub(crate) const LARGE: usize = 1 << 21;
 
 /// When a value's memory is in use: the first and the last of all who touch it.
 type Span = Option<(usize, usize)>;

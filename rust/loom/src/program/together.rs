@@ -284,8 +284,11 @@ impl<'a> Search<'a> {
             return None;
         }
         first.append(&mut later);
-        // On matrix units products are so short that they had better run side by side than one on top of the other.
-        if first.len() > 1 && first.iter().any(|(added, _)| added.is_mixed()) {
+        // On matrix units products are so short that they had better run side by side than one on top of the other,
+        // but for those that take as long as adding them up would.
+        let alone = |(added, _): &&(Added, usize)| !added.is_thin();
+        let mixed = first.iter().filter(alone).any(|(added, _)| added.is_mixed());
+        if mixed && first.iter().filter(alone).count() > 1 {
             return None;
         }
         let members: Vec<usize> = first.iter().map(|(_, maker)| *maker).chain([number]).collect();

@@ -5,6 +5,9 @@ use crate::ops::{Direction, Normalize, Op, Product};
 use crate::shader::{Operand, Recorder};
 use crate::{Error, Result};
 
+/// The most terms of a thin product: ranks of adapters.
+const MOST_THIN_TERMS: usize = 64;
+
 /// What adds its result to a sum instead of handing it on.
 #[derive(Clone, Debug)]
 pub enum Added {
@@ -31,6 +34,16 @@ impl Added {
     /// Whether it multiplies operands of 16 bits.
     pub fn is_mixed(&self) -> bool {
         matches!(self, Self::Product(product) if product.mixed)
+    }
+
+    /// Whether it reads hardly anything beside what it stores: a product of low rank.
+    pub fn is_thin(&self) -> bool {
+        let Self::Product(product) = self else { return false };
+        let (terms, columns) = match product.direction {
+            Direction::Forward => (product.inputs, product.outputs),
+            _ => (product.outputs, product.inputs),
+        };
+        terms <= MOST_THIN_TERMS && 8 * terms <= columns
     }
 
     /// Whether what is stored is more than a sum, so that nothing can be in it beforehand: it may be added to
