@@ -258,9 +258,19 @@ def test_what_does_not_fit_is_refused(usual: LanguageModel) -> None:
         ("", "no tokens"),
         ([400], "token 400; the network knows 400"),
         ([-1], "token -1"),
+        ([1 << 70], "which no network knows"),
+        ([7, 1.5], "whole numbers, got 1.5"),
+        (["Once", "upon"], "got 'Once' among them; complete_all takes several texts"),
+        ("a\ud83d", "'.ud83d' at 1, half of a pair of surrogates"),
     ):
+        held: Any = wrong
         with pytest.raises(loom.ConfigError, match=reason):
-            usual.generate(wrong)
+            usual.generate(held)
+        if wrong and wrong not in ([400], [-1]):
+            with pytest.raises(loom.ConfigError, match=reason):
+                usual.embed([held])
+            with pytest.raises(loom.ConfigError, match=reason):
+                loom.text.perplexity(usual, held)
     for options, reason in (
         ({"max_tokens": 0}, "max_tokens"),
         ({"stop": [""]}, "stop"),
