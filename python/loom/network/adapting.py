@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from loom import _native
 from loom._settings.checks import flag, real, whole
 from loom._settings.suggestions import shown, unknown
@@ -20,6 +23,7 @@ __all__ = [
     "Adapter",
     "adapters",
     "add_adapter",
+    "added",
     "left_out",
     "merge_adapters",
     "put_adapter",
@@ -357,6 +361,32 @@ def left_out(network: HasEngine, name: str) -> Iterator[None]:
         yield
     finally:
         used(True)
+
+
+def added(network: HasEngine, at: tuple[int, int, int, int], weight: str) -> NDArray[np.float64] | None:
+    """Returns what the adapters in use add to a weight: for files that have weights alone.
+
+    Args:
+        network: The network, built, or a layer of it.
+        at: The place of the layer of the cell.
+        weight: The weight's name there, such as "layers.1.query_weight".
+
+    Returns:
+        (outputs, inputs), in float64; None where nothing is added.
+    """
+    native = engine_of(network).native
+    total: NDArray[np.float64] | None = None
+    for told in json.loads(native.adapters(at)):
+        if not told["active"] or weight not in told["parameters"]:
+            continue
+        down, up = (
+            native.parameter(at, f"{weight}.{told['name']}.{part}", True).astype(np.float64)
+            for part in ("lora_a", "lora_b")
+        )
+        scale = told["alpha"] / (told["rank"] ** 0.5 if told["rank_stabilized"] else told["rank"])
+        product = scale * (up @ down)
+        total = product if total is None else total + product
+    return total
 
 
 def _told_of(network: HasEngine) -> list[tuple[tuple[int, int, int, int], dict[str, Any]]]:
