@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import index
+from typing import cast
 
 from loom._settings.suggestions import shown
 from loom.errors import ConfigError
@@ -23,10 +24,11 @@ def read_tokens(given: Iterable[int]) -> list[int]:
     Raises:
         ConfigError: One is no whole number, such as where several texts are given for one.
     """
+    entries: Iterable[object] = given
     tokens = []
-    for token in given:
+    for token in entries:
         try:
-            number = index(token)
+            number = index(cast("int", token))
         except TypeError as error:
             several = "; complete_all takes several texts" if isinstance(token, str) else ""
             raise ConfigError(
