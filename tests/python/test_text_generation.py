@@ -365,6 +365,17 @@ def test_vectors_of_a_decoder_are_those_before_its_head() -> None:
             talks.embed(wrong)
 
 
+def test_vectors_are_made_where_the_network_is(gpu: str) -> None:
+    talks = LanguageModel(decoder(400), byte_level(), capacity=40)
+    wanted = talks.embed(["Once upon", "a"])
+    for device in (gpu, "cpu"):
+        talks.network.to(device)
+        np.testing.assert_allclose(talks.embed(["Once upon", "a"]), wanted, atol=1e-5)
+        features = talks._embedder._features
+        assert features is not None
+        assert str(features.device) == device
+
+
 def test_vectors_of_encoders() -> None:
     golden = Path(__file__).parents[1] / "golden" / "hub"
     tokenizer = byte_level()
