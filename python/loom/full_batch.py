@@ -17,6 +17,7 @@ from loom._typing import ArrayLike
 from loom.engine import engine_of
 from loom.errors import ConfigError, NonFiniteError
 from loom.network import Network
+from loom.network.learning import learning_parameters
 from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.labelling import weighed
@@ -240,12 +241,12 @@ class _Parameters:
     """The parameters that learn, as one vector."""
 
     def __init__(self, network: Network) -> None:
+        learning = learning_parameters(network.build())
         self._held = [
             (layer, name, np.shape(values))
             for layer in network.layers
-            if layer.trainable
             for name, values in layer.parameters.items()
-            if name not in layer.frozen
+            if f"{layer.path}.{name}" in learning
         ]
         if not self._held:
             raise ConfigError("LBFGS: no parameter learns; all are frozen, or there are none")

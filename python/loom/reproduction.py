@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from os import PathLike
@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from loom._settings.calls import explained
 from loom.device import devices
+from loom.engine import engine_of
 from loom.errors import ConfigError, DataError, DeviceError, StateError
 from loom.losses import AUTO
 from loom.network import Network
 from loom.training.backpropagation import train
 from loom.training.config import TrainingConfig
-from loom.training.identity import data_identity, differences, settings_identity
+from loom.training.identity import callbacks_identity, data_identity, differences, settings_identity
+from loom.training.named_targets import settled_by_targets
+from loom.training.ported import packed, settled_outputs
 from loom.training.receipt import Receipt, require_receipt
 
 if TYPE_CHECKING:
+    from loom.callbacks import Callback
     from loom.data import Data
     from loom.measuring import Observe
 
@@ -59,6 +63,7 @@ def reproduce(
     *,
     network: Network | None = None,
     config: TrainingConfig | None = None,
+    callbacks: Iterable[Callback] = (),
     observe: bool | Observe = False,
     verbose: bool = False,
 ) -> Reproduction:
@@ -75,6 +80,8 @@ def reproduce(
             make; it is not changed.
         config: The training's settings, where functions are among them, which a receipt knows by their
             names alone.
+        callbacks: The callbacks of that training, such as averages of weights, made anew; those that only
+            look on, such as loggers, need not be there.
         observe: As it was in that training.
         verbose: Whether progress is shown.
 
@@ -82,7 +89,7 @@ def reproduce(
         Whether it came to the same bits, or where it first did not.
 
     Raises:
-        ConfigError: The settings are others than the receipt's, or cannot be made from it alone.
+        ConfigError: The settings or callbacks are others than the receipt's, or cannot be made from it alone.
         DataError: The data is other than the receipt's.
         DeviceError: The receipt is of a GPU that is not there.
         StateError: The network begins with other weights than the receipt's.
@@ -112,10 +119,13 @@ def reproduce(
         raise ConfigError(
             "that training was observed, and may have taken steps back: give observe= as it was"
         )
-    for name, given, told in (("data", data, known.data), ("validation", validation, known.validation)):
-        found = differences(told, data_identity(given, whole=True), name)
-        if found:
-            raise DataError("the data is not what the receipt is of:\n  " + "\n  ".join(found))
+    began = list(callbacks)
+    wanted, there = known.learning.get("callbacks", []), callbacks_identity(began).get("callbacks", [])
+    if wanted != there:
+        raise ConfigError(
+            f"that training had callbacks that may change what is learned, {', '.join(wanted) or 'none'}, "
+            f"and here are {', '.join(there) or 'none'}: give the same, callbacks=[...]"
+        )
     settings = replace(_settings(known, config), device=_device(known), verbose=verbose)
     net = Network.from_config(known.network) if network is None else deepcopy(network)
     if net.fingerprint() != known.initial_weights:
@@ -124,8 +134,9 @@ def reproduce(
             f"the training began with other weights than {made}; give the network as it was before, network="
             "loom.load(path), whose fingerprint() is " + known.initial_weights
         )
+    _check_same(known, net, settings, data, validation)
     steps = "steps" if len(known.marks) > len(known.loss_history) else "epochs"
-    result = train(net, data, settings, validation, observe=observe, receipt=steps)
+    result = train(net, data, settings, validation, began, observe=observe, receipt=steps)
     if result.receipt is None:
         raise StateError("training has left no receipt")
     return Reproduction(known.difference(result.receipt), result.receipt, net)
@@ -145,10 +156,27 @@ def _settings(receipt: Receipt, config: TrainingConfig | None) -> TrainingConfig
     if config.loss == AUTO:
         # The receipt knows which loss was chosen by the data.
         config = replace(config, loss=told["loss"])
-    found = differences(told, settings_identity(config), "training")
+    return config
+
+
+def _check_same(
+    known: Receipt, network: Network, settings: TrainingConfig, data: Data, validation: Data | None
+) -> None:
+    """Refuses settings and data that are others than the receipt's: both as training takes them.
+
+    Of inputs and outputs with names that is one row for each sample, and a loss and metrics for all outputs.
+    """
+    engine = engine_of(deepcopy(network))
+    config, seen = settled_by_targets(engine, settled_outputs(engine, settings), data, learns=True)
+    found = differences(known.learning["training"], settings_identity(config), "training")
     if found:
         raise ConfigError("the settings are not the receipt's:\n  " + "\n  ".join(found))
-    return config
+    taken = packed(engine, config, seen, learns=True)
+    held = packed(engine, config, validation)
+    for name, given, told in (("data", taken, known.data), ("validation", held, known.validation)):
+        found = differences(told, data_identity(given, whole=True), name)
+        if found:
+            raise DataError("the data is not what the receipt is of:\n  " + "\n  ".join(found))
 
 
 def _device(receipt: Receipt) -> str:

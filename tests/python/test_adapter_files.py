@@ -103,6 +103,17 @@ def test_adapters_go_through_files_for_any_network(modules: Any, targets: Any, t
     assert not other.adapters["other"].trainable
 
 
+@pytest.mark.parametrize("stabilized", [False, True])
+def test_scales_that_are_made_in_two_ways_stay_what_they_are(tmp_path: Path, stabilized: bool) -> None:
+    net = decoder().add_adapter(rank=4, alpha=2.0, targets=["query"], rank_stabilized=stabilized)
+    net.add_adapter(rank=3, alpha=2.0, targets=["down", "up"], rank_stabilized=not stabilized)
+    trained(net).save_adapter(tmp_path / "adapter", modules="loom")
+    words = np.arange(6)[None]
+    found = decoder().load_adapter(tmp_path / "adapter")
+    np.testing.assert_allclose(found.predict(words), net.predict(words), atol=1e-6)
+    assert np.abs(decoder().predict(words) - net.predict(words)).max() > 0.01
+
+
 def test_some_layers_are_told_by_their_whole_names(tmp_path: Path) -> None:
     net = llama().add_adapter(rank=2, targets="0.0.0.3.*query*")
     net.save_adapter(tmp_path)

@@ -13,6 +13,7 @@ import pytest
 import loom
 from loom import nn
 from loom.errors import ConfigError, InvalidValueError, StateError
+from networks import llama
 
 WORDS, STEPS = 30, 12
 
@@ -349,6 +350,52 @@ def test_files_and_copies_keep_adapters(tmp_path: Path) -> None:
     loaded = loom.load(tmp_path / "net.loom")
     assert loaded.fingerprint() == net.fingerprint()
     assert (loaded.predict(data[0]) == net.predict(data[0])).all()
+
+
+@pytest.mark.parametrize("dtype", [None, "int8", "int4"])
+def test_onnx_files_compute_with_the_adapters_in_use(dtype: Any, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    from onnx.reference import ReferenceEvaluator
+
+    layers = [
+        nn.LSTM(6, bidirectional=True, return_sequences=True),
+        nn.Residual([nn.LayerNorm(), nn.MultiHeadAttention(2), nn.SwiGLU(10)]),
+        nn.Dense(3),
+    ]
+    net = loom.Sequential(layers, input_shape=(5, 4), seed=2)
+    if dtype:
+        net.morph(dtype)
+    net.add_adapter("first", rank=2).add_adapter("second", rank=3, alpha=1.0, rank_stabilized=True)
+    stirred(net)
+    x = np.random.default_rng(0).normal(size=(3, 5, 4)).astype(np.float32)
+    for used in (("first", "second"), ("second",), ()):
+        net.use_adapters(*used)
+        expected, before = net.predict(x), net.fingerprint()
+        loom.save_onnx(net, tmp_path / "net.onnx", opset=19)
+        assert net.fingerprint() == before
+        (found,) = ReferenceEvaluator(onnx.load(tmp_path / "net.onnx")).run(None, {"input": x})
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("dtype", [None, "int4"])
+def test_gguf_files_compute_with_the_adapters_in_use(dtype: Any, tmp_path: Path) -> None:
+    net = llama()
+    if dtype:
+        net.morph(dtype).drop_master()
+    stirred(net.add_adapter("first", rank=2).add_adapter("second", rank=3, targets=["query", "down"]))
+    words = np.arange(12)[None] * 3 % 50
+    for used in (("first", "second"), ("second",), ()):
+        net.use_adapters(*used)
+        expected = net.predict(words)
+        loom.save_gguf(net, tmp_path / "net.gguf")
+        found = loom.load(tmp_path / "net.gguf").predict(words)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_modules_of_pytorch_know_no_adapters() -> None:
+    net = stirred(decoder().add_adapter("first", rank=2))
+    with pytest.raises(StateError, match="computes with first, and modules know no adapters"):
+        loom.to_torch(net)
 
 
 def test_a_training_goes_on_from_a_file_bit_for_bit(tmp_path: Path) -> None:

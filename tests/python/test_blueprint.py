@@ -49,7 +49,8 @@ def check_totals(net: loom.Network) -> None:
     for layer, entry in zip(net.layers, plan.layers, strict=True):
         assert (layer.at, layer.path, layer.kind) == (entry.place, entry.path, entry.kind)
         assert (layer.input_shape, layer.output_shape) == (entry.input_shape, entry.output_shape)
-        assert entry.bytes == layer.weights.nbytes()
+        beside = sum(one.bytes for each, _ in entry.walk() for one in each.parameters if "lora" in one.name)
+        assert entry.bytes == layer.weights.nbytes() + beside
     assert Blueprint.from_json(plan.to_json()) == plan
 
 
@@ -68,6 +69,42 @@ def test_totals_are_the_network_s(seed: int, precision: str) -> None:
     assert (morphed.id, morphed.master_bytes) == (plan.id, plan.master_bytes)
     assert morphed.bytes <= plan.bytes or plan.parameter_count < 1000
     assert loom.Network.from_json(net.to_json()).blueprint().id == plan.id
+
+
+def test_adapters_stand_beside_the_weights_that_they_add_to() -> None:
+    rows = [
+        nn.Embedding(9, 8),
+        nn.Residual([nn.MultiHeadAttention(2, causal=True)]),
+        nn.Residual([nn.RMSNorm(), nn.SwiGLU(8)]),
+        nn.GRU(4, return_sequences=True),
+        nn.Dense(3),
+    ]
+    net = loom.Sequential(rows, input_shape=5)
+    plain = net.blueprint()
+    net.add_adapter("first", rank=2)
+    check_totals(net)
+    plan = net.blueprint()
+    assert plan.trainable_count == plan.parameter_count - plain.parameter_count
+    assert plan.id == plain.id
+    # Each weight of an adapter takes part in one product for each of five steps.
+    assert plan.multiply_adds == plain.multiply_adds + 5 * plan.trainable_count
+    head = {entry.name: (entry.shape, entry.bytes, entry.trainable) for entry in plan.layers[-1].parameters}
+    assert head == {
+        "weight": ((3, 4), 48, False),
+        "bias": ((3,), 12, False),
+        "weight.first.lora_a": ((2, 4), 32, True),
+        "weight.first.lora_b": ((3, 2), 24, True),
+    }
+    net.add_adapter("second", rank=1, targets="dense")
+    net.use_adapters()
+    assert net.blueprint().multiply_adds == plain.multiply_adds
+    net.use_adapters("second")
+    assert net.blueprint().multiply_adds == plain.multiply_adds + 5 * (4 + 3)
+    # Packed weights have no master, and adapters beside them are trained all the same.
+    for pack in (lambda: None, lambda: net.morph("int8"), net.drop_master):
+        pack()
+        check_totals(net)
+        assert net.blueprint().trainable_count == 4 + 3
 
 
 SAMPLES: dict[str, list[dict[str, Any]]] = json.loads(_native.layer_samples())

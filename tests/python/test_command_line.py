@@ -199,6 +199,37 @@ def test_predict_from_the_table_that_was_learned_from(
     assert "5 columns (a, b, c, d, tree), the network reads 4; leave out the one that it is to tell" in told
 
 
+def test_columns_that_were_learned_from_are_found_by_their_names(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = samples()[:, :3]
+    rows = [[f"{value:.9g}" for value in row] for row in x]
+    kinds = ["ash" if row[0] > row[1] else "birch" for row in x]
+    lines = [",".join([*row, kind]) for row, kind in zip(rows, kinds, strict=True)]
+    Path("trees.csv").write_text("\n".join(["height,girth,age,kind", *lines]))
+    layers = [{"type": "dense", "units": 2}]
+    told = {"network": {"layers": layers}, "data": {"file": "trees.csv"}, "save": "trees.loom"}
+    training = {"loss": "cross_entropy", "verbose": False}
+    Path("trees.json").write_text(json.dumps({**told, "training": training}))
+    said("train trees.json", capsys)
+    wanted = loom.load("trees.loom").predict(x)
+    for order in (["kind", "age", "height", "girth"], ["age", "girth", "height"]):
+        held = dict(zip(["height", "girth", "age"], np.transpose(rows).tolist(), strict=True)) | {
+            "kind": kinds
+        }
+        cells = zip(*(held[name] for name in order), strict=True)
+        other = [",".join(order), *(",".join(row) for row in cells)]
+        Path("other.csv").write_text("\n".join(other))
+        said("predict trees.loom --input other.csv --output y.npy", capsys)
+        np.testing.assert_array_equal(np.load("y.npy"), wanted)
+    Path("bare.csv").write_text("\n".join(",".join(row) for row in rows))
+    said("predict trees.loom --input bare.csv --output y.npy", capsys)
+    np.testing.assert_array_equal(np.load("y.npy"), wanted)
+    Path("other.csv").write_text("height,width,age\n1,2,3\n")
+    refused = said("predict trees.loom --input other.csv", capsys, 1)
+    assert "has no column 'girth', which the network has learned from; it has height, width, age" in refused
+
+
 def test_predict_on_a_gpu(gpu: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said(f"predict net.loom --input x.npy --output y.npy --device {gpu}", capsys)
     np.testing.assert_allclose(np.load("y.npy"), loom.load("net.loom").predict(samples()), atol=1e-5)

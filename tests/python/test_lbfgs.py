@@ -87,6 +87,19 @@ def test_it_ends_where_nothing_changes_and_frozen_weights_stay() -> None:
     assert np.array_equal(frozen.state_dict()["0.0.0.0.weight"], before)
 
 
+def test_of_adapters_those_in_use_learn() -> None:
+    for used, own in ((("first",), False), ((), True), (("first", "second"), True)):
+        net = network().add_adapter("first", rank=2).add_adapter("second", rank=1).use_adapters(*used)
+        if own:
+            net.unfreeze("0.0.0.0.bias")
+        before = net.state_dict()
+        told = loom.LBFGS(net, loom.TrainingConfig(loss="mse")).fit(X, Y)
+        assert told[-1] < told[0]
+        moved = {name for name, values in net.state_dict().items() if (values != before[name]).any()}
+        of_adapters = {name for name in before if "lora" in name and name.split(".")[-2] in used}
+        assert moved == of_adapters | ({"0.0.0.0.bias"} if own else set())
+
+
 def test_classes_weights_and_several_outputs() -> None:
     rng = np.random.default_rng(1)
     x = rng.normal(size=(80, 4))

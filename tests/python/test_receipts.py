@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 
 import loom
+from loom import nn
 from loom.__main__ import main
 from networks import blobs, mlp
 from programs import run
@@ -131,6 +134,55 @@ def test_functions_among_the_settings_are_given_again() -> None:
     with pytest.raises(loom.ConfigError, match="config="):
         loom.reproduce(receipt, data)
     assert loom.reproduce(receipt, data, config=config).matches
+
+
+CALLBACKS: list[tuple[str, Callable[[], loom.Callback]]] = [
+    ("ExponentialMovingAverage", lambda: loom.ExponentialMovingAverage(decay=0.9)),
+    ("StochasticWeightAveraging", lambda: loom.StochasticWeightAveraging(1)),
+    ("Lookahead", lambda: loom.Lookahead(2)),
+    ("MaxNorm", lambda: loom.MaxNorm(0.5)),
+    ("ReduceLROnPlateau", lambda: loom.ReduceLROnPlateau("loss", patience=0, min_delta=9.0)),
+]
+
+
+@pytest.mark.parametrize(("name", "made"), CALLBACKS, ids=[name for name, _ in CALLBACKS])
+def test_callbacks_that_change_what_is_learned_are_given_again(
+    name: str, made: Callable[[], loom.Callback], tmp_path: Path
+) -> None:
+    data, net = blobs(100), mlp()
+    looks = [loom.History(), loom.CSVLogger(tmp_path / "log.csv")]
+    receipt = receipt_of(net, data, callbacks=[looks[0], made(), looks[1]])
+    with pytest.raises(loom.ConfigError, match=f"{name}, and here are none: give the same, callbacks="):
+        loom.reproduce(receipt, data)
+    again = loom.reproduce(receipt, data, callbacks=[made()])
+    assert again.matches
+    assert again.network.fingerprint() == net.fingerprint()
+    plain = receipt_of(mlp(), data, callbacks=looks)
+    assert loom.reproduce(plain, data).matches
+    with pytest.raises(loom.ConfigError, match=f"none, and here are {name}"):
+        loom.reproduce(plain, data, callbacks=[made()])
+
+
+def test_inputs_and_outputs_with_names_are_proved() -> None:
+    x, kind = blobs(60)
+    net = loom.Network(inputs={"x": 6, "group": loom.Categories(3)}, grid=(1, 4), seed=2)
+    net[0, 0].add(nn.Dense(5), nn.Dropout(0.2))
+    net.enter("group", (0, 1))[0, 1].add(nn.Embedding(3, 4), nn.Flatten())
+    net.link((0, 0), (0, 2), combine="concat")[0, 2].add(nn.Dense(3))
+    net.link((0, 1), (0, 3), combine="replace")[0, 3].add(nn.Dense(1))
+    net.output("kind", (0, 2)).output("size", (0, 3))
+    inputs = {"x": x, "group": kind}
+    targets = {"kind": np.array(["b", "a", "c"])[kind], "size": x[:, 0]}
+    config = replace(CONFIG, loss={"kind": "cross_entropy", "size": "huber"}, validation_split=0.2)
+    for metrics in ((), {"kind": ["accuracy"]}):
+        told, begun = replace(config, metrics=metrics), deepcopy(net)
+        receipt = receipt_of(begun, (inputs, targets), told)
+        again = loom.reproduce(receipt, (inputs, targets), config=told if metrics else None)
+        assert again.matches
+        assert again.network.fingerprint() == begun.fingerprint()
+        other = {**inputs, "group": kind[::-1]}
+        with pytest.raises(loom.DataError, match=r"data\.input.*: other numbers"):
+            loom.reproduce(receipt, (other, targets), config=told)
 
 
 def test_lists_of_batches_are_hashed_and_generators_refused() -> None:

@@ -151,6 +151,26 @@ def test_rows_of_weights_stay_within_their_norm() -> None:
     assert np.linalg.norm(net.state_dict()["0.0.0.0.weight"].reshape(3, -1), axis=1).max() > 0.4
 
 
+def test_what_is_frozen_keeps_the_norm_that_it_has() -> None:
+    class LetsGo(loom.Callback):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 2:
+                self.network.unfreeze("0.0.0.0*")
+
+    x, y = RNG.normal(size=(20, 4)), 5 * RNG.normal(size=(20, 2))
+    for callbacks, moves in (([], False), ([LetsGo()], True)):
+        net = loom.Sequential([nn.Dense(6), nn.Residual([nn.Dense(6)]), nn.Dense(2)], input_shape=4, seed=0)
+        net.freeze("0.0.0.0*").layers[1].freeze("layers.0.weight")
+        before = net.state_dict()
+        net.fit(x, y, **{**settings(epochs=4), "callbacks": [*callbacks, loom.MaxNorm(0.2)]})
+        after = net.state_dict()
+        still = {name for name, values in before.items() if (after[name] == values).all()}
+        own = {"0.0.0.0.weight", "0.0.0.0.bias"}
+        assert still == {"0.0.0.1.layers.0.weight", *(() if moves else own)}
+        for name in {"0.0.0.0.weight", "0.0.0.2.weight"} - still:
+            assert np.linalg.norm(after[name], axis=1).max() <= 0.2001
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -65,6 +65,26 @@ def test_a_run_in_a_folder_is_the_run_without_one(tmp_path: Path) -> None:
     assert [row["val_accuracy"] for row in run.epochs] == result.metrics["val_accuracy"]
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_adapter_s_run_goes_on_to_the_bits_of_one_that_nothing_ended(tmp_path: Path, packed: bool) -> None:
+    def made() -> loom.Network:
+        net = mlp(units=8)
+        if packed:
+            net.morph("int8").drop_master()
+        return net.add_adapter("first", rank=2, dropout=0.1)
+
+    unbroken, broken, again = made(), made(), made()
+    expected = go(tmp_path / "unbroken", unbroken, epochs=4)
+    config, run = small(epochs=4), loom.RunFolder(tmp_path / "broken", every_steps=1)
+    with pytest.raises(ZeroDivisionError):
+        loom.train(broken, blobs(48), config, callbacks=[Breaks(2, 1, ZeroDivisionError)], run=run)
+    assert loom.train(again, blobs(48), config, run=run).loss_history == expected.loss_history
+    assert again.fingerprint() == unbroken.fingerprint()
+    best = loom.load(tmp_path / "broken" / "best.loom")
+    assert best.fingerprint() == loom.load(tmp_path / "unbroken" / "best.loom").fingerprint()
+    assert list(best.adapters) == ["first"]
+
+
 def test_the_same_line_gives_the_result_of_a_run_that_has_ended(tmp_path: Path) -> None:
     config, history, again = small(epochs=5), loom.History(), loom.History()
     config = small(epochs=9, early_stopping=loom.EarlyStopping("loss", min_delta=9.0))

@@ -97,6 +97,12 @@ def test_completions(server: Server, alone: LanguageModel) -> None:
         assert both.choices[0].text == "Once upon" + wanted.text
         assert both.choices[1].text == "Once upon" + alone.complete("Once upon", **options, stream=1).text
         assert both.choices[2].text == "森" + alone.complete("森", **options).text
+        # A prompt counts once, however many choices it has.
+        read = sum(len(alone.encode(prompt)) for prompt in ("Once upon", "森"))
+        assert both.usage.prompt_tokens == read
+        assert both.usage.prompt_tokens_details.cached_tokens < read
+        told = [alone.complete(text, **options, stream=at) for text in ("Once upon", "森") for at in (0, 1)]
+        assert both.usage.completion_tokens == sum(len(each.tokens) for each in told)
         by_tokens = client.completions.create(model="tiny", prompt=alone.encode("Once upon"), **SEEDED)
         assert by_tokens.choices[0].text == wanted.text
         # For which nothing is said, OpenAI's own 16.
@@ -305,6 +311,9 @@ WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "messages", "images"),
     ({"temprature": 1}, 400, "temprature", "Unrecognized"),
     ({"stream": "yes"}, 400, "stream", "true or false"),
+    ({"messages": [{"role": "user", "content": "\ud83d"}]}, 400, None, "surrogates"),
+    ({"chat_template_kwargs": {"messages": []}}, 400, None, "messages is told by chat itself"),
+    ({"chat_template_kwargs": {"add_generation_prompt": False}}, 400, None, "told by chat itself"),
 ]
 
 
@@ -316,7 +325,9 @@ def test_requests_that_are_refused(
 ) -> None:
     body = {"model": "tiny", "messages": TALK, "user": "me", **change}
     headers = {"Authorization": f"Bearer {KEY}"}
-    answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
+    # Python's own JSON writes half a pair of surrogates, too.
+    content = json.dumps(body)
+    answer = httpx.post(f"{server.url}/v1/chat/completions", content=content, headers=headers, timeout=60)
     error = answer.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}
     assert (answer.status_code, error["param"]) == (status, param)

@@ -142,6 +142,16 @@ def test_early_stopping_keeps_the_best_epoch_s_weights(kind: type[Any]) -> None:
     assert model.validation_loss_curve_[best] > min(model.validation_loss_curve_) - 1e-4
 
 
+def test_the_score_of_several_outputs_is_score_s() -> None:
+    # The means lie far apart, and one output does not vary in what is held out.
+    x = IRIS[0]
+    y = np.column_stack([100 + x[:, 0], 10 * x[:, 1] * x[:, 2], np.where(np.arange(len(x)) < 3, 1.0, 0.0)])
+    model = LoomRegressor(**QUICK, early_stopping=True, validation_fraction=0.2).fit(x, y)
+    held = train_test_split(x, y, test_size=0.2, random_state=model._seed)
+    assert len(np.unique(held[3][:, 2])) == 1
+    assert model.score(held[1], held[3]) == pytest.approx(model.best_validation_score_, rel=1e-4)
+
+
 def test_it_stops_where_the_loss_no_longer_falls() -> None:
     options = QUICK | {"epochs": 2000}
     model = LoomClassifier(**options, tol=1e-2, n_iter_no_change=3).fit(*IRIS)

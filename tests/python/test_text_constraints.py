@@ -189,6 +189,28 @@ def test_forms_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "cannot be read" in capsys.readouterr().err
 
 
+def test_an_end_that_is_text_besides_ends_no_answer_before_its_form_does() -> None:
+    # As a token that ends a turn is where a file calls it none of those that control.
+    b = model().encode("b")
+    talks = model(end=frozenset(b))
+    for seed in range(8):
+        found = talks.complete("Once", regex="[abc]{4}x", seed=seed, max_tokens=20)
+        assert re.fullmatch("[abc]{4}x", found.text)
+        assert found.finish == "stop"
+    with pytest.raises(loom.StateError, match="only tokens that end an answer go on"):
+        talks.complete("Once", regex="b!?", max_tokens=20)
+    assert talks.complete("Once", regex="b!", max_tokens=20, ignore_end=True).text == "b!"
+
+
+def test_a_draft_that_knows_other_ends_guesses_for_a_form() -> None:
+    options: Any = {"regex": "(ab){1,6}", "temperature": 3.0, "max_tokens": 30}
+    for end in (frozenset[int](), frozenset({1}), frozenset({*END, *model().encode("b")})):
+        draft = LanguageModel(decoder(450, width=16, seed=9), Vocabulary(byte_level(), end), capacity=300)
+        for seed in range(8):
+            plain = model().complete("Once", seed=seed, **options)
+            assert model().complete("Once", seed=seed, draft=draft, **options).tokens == plain.tokens
+
+
 def test_forms_that_are_none() -> None:
     talks = model()
     wrong: list[tuple[dict[str, Any], str]] = [

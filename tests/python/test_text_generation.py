@@ -258,9 +258,19 @@ def test_what_does_not_fit_is_refused(usual: LanguageModel) -> None:
         ("", "no tokens"),
         ([400], "token 400; the network knows 400"),
         ([-1], "token -1"),
+        ([1 << 70], "which no network knows"),
+        ([7, 1.5], "whole numbers, got 1.5"),
+        (["Once", "upon"], "got 'Once' among them; complete_all takes several texts"),
+        ("a\ud83d", "'.ud83d' at 1, half of a pair of surrogates"),
     ):
+        held: Any = wrong
         with pytest.raises(loom.ConfigError, match=reason):
-            usual.generate(wrong)
+            usual.generate(held)
+        if wrong and wrong not in ([400], [-1]):
+            with pytest.raises(loom.ConfigError, match=reason):
+                usual.embed([held])
+            with pytest.raises(loom.ConfigError, match=reason):
+                loom.text.perplexity(usual, held)
     for options, reason in (
         ({"max_tokens": 0}, "max_tokens"),
         ({"stop": [""]}, "stop"),
@@ -353,6 +363,17 @@ def test_vectors_of_a_decoder_are_those_before_its_head() -> None:
     for wrong, reason in (([""], "no tokens"), ([], "no texts")):
         with pytest.raises(loom.ConfigError, match=reason):
             talks.embed(wrong)
+
+
+def test_vectors_are_made_where_the_network_is(gpu: str) -> None:
+    talks = LanguageModel(decoder(400), byte_level(), capacity=40)
+    wanted = talks.embed(["Once upon", "a"])
+    for device in (gpu, "cpu"):
+        talks.network.to(device)
+        np.testing.assert_allclose(talks.embed(["Once upon", "a"]), wanted, atol=1e-5)
+        features = talks._embedder._features
+        assert features is not None
+        assert str(features.device) == device
 
 
 def test_vectors_of_encoders() -> None:

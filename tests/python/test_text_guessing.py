@@ -113,6 +113,18 @@ def test_what_is_looked_up_is_what_has_followed() -> None:
     assert lookup.guess([5, 6, 5, 6], 9, sampler, None) == [5, 6]
 
 
+def test_a_smaller_model_that_has_changed_guesses_as_it_is_now() -> None:
+    talks, small = made(), made(seed=5)
+    options: Any = {"max_tokens": 20, "temperature": 1.0, "seed": 2}
+    plain = talks.complete("Once upon", **options)
+    assert talks.complete("Once upon", draft=small, **options).tokens == plain.tokens
+    # What it has read before the change is no more what it would make of it.
+    small.network.load_state_dict(talks.network.state_dict())
+    stream = talks.generate("Once upon", draft=small, **options)
+    assert stream.finish().tokens == plain.tokens
+    assert stream.right_tokens == stream.guessed_tokens > 0
+
+
 def test_what_cannot_guess(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     talks = made()
     for draft in ("prompt", 3, talks, LanguageModel(decoder(400), byte_level("gpt-2", 300))):

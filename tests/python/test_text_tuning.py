@@ -171,6 +171,41 @@ def test_a_model_learns_to_answer_and_its_weights_stay() -> None:
     assert len(owner.network.adapters) == 1
 
 
+def test_the_adapter_that_is_named_learns_and_no_other(tmp_path: Path) -> None:
+    rows = [{"prompt": "Once upon", "completion": " a time"}] * 8
+    pairs = [{"prompt": "Once upon", "chosen": " a cat", "rejected": " a time"}] * 8
+
+    def moved(owner: LanguageModel, before: dict[str, Any]) -> set[str]:
+        after = owner.network.state_dict()
+        parts = {name: name.split(".")[-2] if "lora" in name else "own" for name in before}
+        return {parts[name] for name, values in before.items() if (after[name] != values).any()}
+
+    for used in ((), ("second",), ("first", "second")):
+        for learn in (fine_tune, align):
+            owner = model()
+            net = owner.network.add_adapter("first", rank=2).add_adapter("second", rank=2)
+            for layer in net.layers:
+                for name in layer.parameters:
+                    if name.endswith("second.lora_b"):
+                        layer[name] = np.full(layer[name].shape, 0.05)
+            net.use_adapters(*used)
+            before = net.state_dict()
+            result = learn(owner, rows if learn is fine_tune else pairs, config(epochs=2), adapter="first")
+            assert moved(owner, before) == {"first"}
+            assert {each.name for each in net.adapters.values() if each.active} == {"first", *used}
+            assert all(each.trainable for each in net.adapters.values())
+            if learn is align:
+                # What is gone out from has all adapters but that which learns.
+                assert result.history["loss"][0] == pytest.approx(np.log(2), abs=0.02)
+    # One that was read from files, which leaves the network's own parameters to be trained.
+    net.save_adapter(tmp_path / "first", "first")
+    owner = model()
+    owner.network.load_adapter(tmp_path / "first")
+    before = owner.network.state_dict()
+    fine_tune(owner, rows, config(epochs=2))
+    assert moved(owner, before) == {"default"}
+
+
 def test_packed_models_learn_beside_their_weights() -> None:
     owner = model()
     owner.network.morph("int4").drop_master()

@@ -19,7 +19,8 @@ class MaxNorm(Callback):
     """Scales rows of weights back to a norm that they are not to exceed, after every step.
 
     Srebro and Shraibman (2005); a unit's incoming weights are a row: all but the first axis of a parameter as
-    the outside sees it, (units, features) or (filters, channels, ...). Biases and gains, of one axis, stay.
+    the outside sees it, (units, features) or (filters, channels, ...). Biases and gains, of one axis, stay,
+    and so does what is frozen as an epoch begins.
     Python is called after every step, and where a row was too long its parameter is written anew; on a GPU
     the frame of commands is cut there.
 
@@ -44,6 +45,7 @@ class MaxNorm(Callback):
         if not isinstance(where, str):
             raise ConfigError(f'MaxNorm: where must be a pattern such as "*.weight", got {shown(where)}')
         self.where = where
+        self._meant: list[tuple[Any, str]] = []
         self._held: list[tuple[Any, str]] = []
 
     def __repr__(self) -> str:
@@ -51,14 +53,28 @@ class MaxNorm(Callback):
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Finds the weights."""
-        self._held = [
+        self._meant = [
             (layer, name)
             for layer in self.network.layers
             for name, values in layer.parameters.items()
             if values.ndim > 1 and self._means(layer.path, layer.kind, f"{layer.path}.{name}")
         ]
-        if not self._held:
+        if not self._meant:
             raise ConfigError(f'MaxNorm: "{self.where}" means no parameter of two axes or more')
+        self._find_trained()
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        """Finds those that are trained now."""
+        self._find_trained()
+
+    def _find_trained(self) -> None:
+        learning = {
+            f"{layer.path}.{entry.name}"
+            for layer, _ in self.network.blueprint().walk()
+            for entry in layer.parameters
+            if entry.trainable
+        }
+        self._held = [(layer, name) for layer, name in self._meant if f"{layer.path}.{name}" in learning]
 
     def _means(self, *names: str) -> bool:
         return any(fnmatchcase(name, self.where) for name in names)

@@ -19,7 +19,7 @@ from loom._settings.encoding import Plain
 from loom._settings.suggestions import shown, unknown
 from loom.architecture import NetworkConfig
 from loom.card import ModelCard
-from loom.command_line.files import Table, read_array, read_npz, read_table, shaped
+from loom.command_line.files import COLUMNS, Table, read_array, read_npz, read_table, shaped
 from loom.errors import ConfigError, DataError, FileError
 from loom.extras import require
 from loom.losses import is_classification
@@ -183,7 +183,7 @@ def plan(settings: TrainingFile, folder: Path) -> PlannedTraining:
     config = TrainingConfig.from_config(settings.training)
     run = _run(settings.run, folder)
     told = DataSettings.from_config(settings.data)
-    data, validation, labels = _data(told, folder, classes=is_classification(config.loss))
+    data, validation, labels, columns = _data(told, folder, classes=is_classification(config.loss))
     network = _network(settings.network, folder, np.shape(data[0])[1:])
     data = _shaped(data, network)
     if validation is not None:
@@ -192,6 +192,10 @@ def plan(settings: TrainingFile, folder: Path) -> PlannedTraining:
         network.card = ModelCard.from_config(settings.card)
     if labels is not None and network.card.labels is None:
         network.card = dataclasses.replace(network.card, labels=labels)
+    if columns is not None:
+        # `loom predict` finds them in other files, in whatever order.
+        metadata = {**network.card.metadata, COLUMNS: columns}
+        network.card = dataclasses.replace(network.card, metadata=metadata)
     save = None if settings.save is None else folder / settings.save
     return PlannedTraining(network, data, validation, config, run, save)
 
@@ -264,9 +268,11 @@ def _network(told: Mapping[str, Any], folder: Path, input_shape: tuple[int, ...]
     return Network.from_config(NetworkConfig.from_config({"input_shape": input_shape, **settings})).build()
 
 
-def _data(told: DataSettings, folder: Path, *, classes: bool) -> tuple[Any, Any, tuple[str, ...] | None]:
-    """Returns data, validation and labels."""
-    labels = None
+def _data(
+    told: DataSettings, folder: Path, *, classes: bool
+) -> tuple[Any, Any, tuple[str, ...] | None, list[str] | None]:
+    """Returns data, validation, labels, and the names of the columns that are learned from."""
+    labels = named = None
     data: Any
     validation: Any = None
     if told.mnist is not None:
@@ -278,6 +284,7 @@ def _data(told: DataSettings, folder: Path, *, classes: bool) -> tuple[Any, Any,
         columns = _columns(table, told)
         targets, labels = _targets(table, columns[0], classes=classes)
         data = (table.numbers(columns[1]).astype(np.float32), targets)
+        named = columns[1] if table.is_named else None
         if told.validation is not None:
             held = read_table(folder / told.validation)
             _check_columns(held, (columns[0], *columns[1]))
@@ -292,7 +299,7 @@ def _data(told: DataSettings, folder: Path, *, classes: bool) -> tuple[Any, Any,
         if any(len(part) != len(order) for part in data):
             raise DataError(f"{told.file or told.x} has {len(order)} samples, but other numbers of targets")
         data = tuple(part[order] for part in data)
-    return data, validation, labels
+    return data, validation, labels, named
 
 
 def _columns(table: Table, told: DataSettings) -> tuple[str, list[str]]:

@@ -21,6 +21,7 @@ from loom.datasets import read_idx
 from loom.errors import DataError, FileError, LoomError
 
 __all__ = [
+    "COLUMNS",
     "Table",
     "read_array",
     "read_by_name",
@@ -30,6 +31,10 @@ __all__ = [
     "shaped",
     "write_csv",
 ]
+
+
+COLUMNS = "columns"
+"""Under which name a network's card has, among its metadata, the columns that it has learned from."""
 
 
 @contextmanager
@@ -102,16 +107,20 @@ def read_array(file: str | Path) -> NDArray[Any]:
         return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
-def read_samples(file: str | Path, input_shape: Sequence[int]) -> NDArray[Any]:
+def read_samples(
+    file: str | Path, input_shape: Sequence[int], columns: Sequence[str] | None = None
+) -> NDArray[Any]:
     """Reads samples for a network: .npy, .npz (its x, or its only array), .csv, or IDX.
 
     Args:
         file: The file.
         input_shape: One sample's extents; samples of as many numbers get them.
+        columns: What the network has learned from; of a .csv file with a line of names these are read,
+            whatever their order and whatever stands beside them. None where nobody knows.
 
     Raises:
         FileError: It cannot be read.
-        DataError: It is damaged, or of several arrays none is x.
+        DataError: It is damaged, of several arrays none is x, or a column is not there.
         SerializationError: By its name it is no such file, nor an IDX file by its content.
     """
     path = Path(file)
@@ -124,6 +133,15 @@ def read_samples(file: str | Path, input_shape: Sequence[int]) -> NDArray[Any]:
     if ending == ".csv":
         table = read_table(path)
         wanted = math.prod(input_shape)
+        if columns is not None and table.is_named and len(columns) == wanted:
+            missing = [name for name in columns if name not in table.names]
+            if missing:
+                raise DataError(
+                    f"{path} has no column {missing[0]!r}, which the network has learned from; it has "
+                    f"{', '.join(table.names[:10])}. Without a line of names columns are read from left to "
+                    f"right: {', '.join(columns[:10])}"
+                )
+            return shaped(table.numbers(columns), input_shape)
         if len(table.names) == wanted + 1:
             raise DataError(
                 f"{path} has {wanted + 1} columns ({', '.join(table.names[:10])}), the network reads "
@@ -195,6 +213,11 @@ class Table:
     names: list[str]
     rows: list[list[str]]
     lines: list[int]
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the first line names the columns."""
+        return self.names != [str(place) for place in range(len(self.names))]
 
     def column(self, name: str) -> list[str]:
         """Returns the cells of a column."""

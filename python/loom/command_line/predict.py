@@ -39,7 +39,7 @@ def command(
     """Compute what the network in FILE says to samples."""
     import numpy as np
 
-    from loom.command_line.files import read_by_name, read_frame, read_samples, write_csv
+    from loom.command_line.files import COLUMNS, read_by_name, read_frame, read_samples, write_csv
     from loom.engine import engine_of
     from loom.errors import FileError
     from loom.models.loading import load
@@ -59,7 +59,9 @@ def command(
     elif ports is not None and ports.inputs:
         x = read_by_name(source, ports.input_names)
     else:
-        x = read_samples(source, net.input_shape)
+        told = net.card.metadata.get(COLUMNS)
+        named = isinstance(told, (list, tuple)) and all(isinstance(name, str) for name in told)
+        x = read_samples(source, net.input_shape, told if named else None)
     if (
         isinstance(x, np.ndarray)
         and Path(source).suffix.lower() == ".csv"
@@ -72,8 +74,7 @@ def command(
     if several:
         _write_named(target, y)
         return
-    told = net.card.labels
-    labels = None if isinstance(told, Mapping) else told
+    labels = None if isinstance(net.card.labels, Mapping) else net.card.labels
     if ending == ".npy":
         try:
             np.save(Path(str(target)), y, allow_pickle=False)

@@ -62,7 +62,8 @@ def save_gguf(
 
     Of packed weights the masters are written, and where those were dropped, what the codes stand for: in the
     same type of blocks these are the same blocks, but for the table of an `Embedding` that was packed here,
-    whose blocks lie along its columns.
+    whose blocks lie along its columns. What adapters in use add goes into the weights that are written; the
+    network stays as it is.
 
     Args:
         net: The network.
@@ -91,7 +92,7 @@ def save_gguf(
     """
     _check_type(dtype)
     net.build()
-    _write(_Model(net, state_entries(net, decoded=True)), path, dtype, metadata)
+    _write(_Model(net, state_entries(net, decoded=True, adapted=True)), path, dtype, metadata)
 
 
 def convert_hub(

@@ -187,8 +187,13 @@ def save_adapter(
         tensors[f"{_BEFORE}{module.name}.lora_B.weight"] = up
         if settings["rank"] != told.rank:
             ranks[module.name] = settings["rank"]
-        if settings["alpha"] != told.alpha:
-            alphas[module.name] = settings["alpha"]
+        alpha = settings["alpha"]
+        if settings["rank_stabilized"] != told.rank_stabilized:
+            # The file says once for all how a scale is made: another alpha makes it the same.
+            root = math.sqrt(settings["rank"])
+            alpha = alpha / root if told.rank_stabilized else alpha * root
+        if alpha != told.alpha:
+            alphas[module.name] = alpha
     config = {
         "alpha_pattern": alphas,
         "base_model_name_or_path": base or None,

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from loom import _native
 from loom._settings.checks import flag, real, whole
@@ -19,9 +23,12 @@ __all__ = [
     "Adapter",
     "adapters",
     "add_adapter",
+    "added",
+    "left_out",
     "merge_adapters",
     "put_adapter",
     "remove_adapters",
+    "trained_alone",
     "use_adapters",
 ]
 
@@ -312,6 +319,100 @@ def use_adapters(self: NetworkT, *names: str, trainable: bool = True) -> Network
 
     engine.change(choose)
     return self
+
+
+@contextmanager
+def trained_alone(network: HasEngine, name: str) -> Iterator[None]:
+    """Has a network compute with an adapter beside those in use, and training move that one of them alone.
+
+    Afterwards it is in use still, and the others may be moved as before. Of a network whose adapter was there
+    to be computed with, such as one that was read from files, the own parameters are frozen, as `add_adapter`
+    does.
+
+    Args:
+        network: The network.
+        name: The adapter.
+    """
+    others = [(at, told) for at, told in _told_of(network) if told["name"] != name]
+    if not adapters(network)[name].trainable:
+        for layer in layers_of(network):
+            layer.trainable = False
+    _switch(network, lambda told: (True, True) if told["name"] == name else (told["active"], False))
+    try:
+        yield
+    finally:
+        _set(network, [(at, told["name"], told["active"], told["trainable"]) for at, told in others])
+
+
+@contextmanager
+def left_out(network: HasEngine, name: str) -> Iterator[None]:
+    """Has a network compute without one of the adapters in use meanwhile.
+
+    Args:
+        network: The network.
+        name: The adapter.
+    """
+
+    def used(active: bool) -> None:
+        _switch(network, lambda told: (active if told["name"] == name else told["active"], told["trainable"]))
+
+    used(False)
+    try:
+        yield
+    finally:
+        used(True)
+
+
+def added(network: HasEngine, at: tuple[int, int, int, int], weight: str) -> NDArray[np.float64] | None:
+    """Returns what the adapters in use add to a weight: for files that have weights alone.
+
+    Args:
+        network: The network, built, or a layer of it.
+        at: The place of the layer of the cell.
+        weight: The weight's name there, such as "layers.1.query_weight".
+
+    Returns:
+        (outputs, inputs), in float64; None where nothing is added.
+    """
+    native = engine_of(network).native
+    total: NDArray[np.float64] | None = None
+    for told in json.loads(native.adapters(at)):
+        if not told["active"] or weight not in told["parameters"]:
+            continue
+        down, up = (
+            native.parameter(at, f"{weight}.{told['name']}.{part}", True).astype(np.float64)
+            for part in ("lora_a", "lora_b")
+        )
+        scale = told["alpha"] / (told["rank"] ** 0.5 if told["rank_stabilized"] else told["rank"])
+        product = scale * (up @ down)
+        total = product if total is None else total + product
+    return total
+
+
+def _told_of(network: HasEngine) -> list[tuple[tuple[int, int, int, int], dict[str, Any]]]:
+    return [(layer.at, told) for layer, told in _settings(network)]
+
+
+def _switch(network: HasEngine, wanted: Callable[[dict[str, Any]], tuple[bool, bool]]) -> None:
+    """Says of each adapter whether it is in use and may be moved; of those that are so already nothing."""
+    entries = [(at, told, *wanted(told)) for at, told in _told_of(network)]
+    _set(
+        network,
+        [
+            (at, told["name"], active, trainable)
+            for at, told, active, trainable in entries
+            if (active, trainable) != (told["active"], told["trainable"])
+        ],
+    )
+
+
+def _set(network: HasEngine, entries: Sequence[tuple[tuple[int, int, int, int], str, bool, bool]]) -> None:
+    def change(native: _native.Network) -> None:
+        for at, name, active, trainable in entries:
+            native.set_adapter(at, name, active, trainable)
+
+    if entries:
+        engine_of(network).change(change)
 
 
 def merge_adapters(self: NetworkT, *names: str) -> NetworkT:

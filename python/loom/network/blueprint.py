@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, cast
 
@@ -37,6 +37,7 @@ def blueprint(self: HasEngine) -> Blueprint:
     - RNN, LSTM, GRU: T times all their input and hidden weights.
     - MultiHeadAttention: its four products, and scores and weighted values with 2 T S heads
       head_dim, S being the steps that are looked at; masks save nothing.
+    - Adapters in use beside these: both of their products, for each product that they add to.
     - Everything else, such as pooling, norms, softmaxes, activations, embeddings: 0.
     - Layers that hold others: the sum of these.
 
@@ -107,7 +108,13 @@ def _placed(
     where = (*at, place)
     input_shape, output_shape = map(tuple, engine.native.layer_shapes(where))
     contexts = [link.shape for link in links if link.target == at and link.combine == "context"]
-    maker = _Maker(where, _parameters(engine, where), contexts[0] if contexts else None)
+    maker = _Maker(
+        where,
+        _parameters(engine, where),
+        contexts[0] if contexts else None,
+        engine.adapter_parameters(where),
+        {adapter["name"] for adapter in json.loads(engine.native.adapters(where)) if adapter["active"]},
+    )
     last = place == engine.native.cell_len(at) - 1
     touching = tuple(
         link for link in links if (place == 0 and link.target == at) or (last and link.source == at)
@@ -126,17 +133,20 @@ def _parameters(engine: Engine, at: tuple[int, int, int, int]) -> dict[str, Para
     sizes = dict(state["sizes"])
     frozen = set(native.frozen(at))
     trained = native.trainable(at) and not state["dropped"]
+    # Those of adapters have no packed versions, and are trained where the layer's own stand still.
+    adapters = engine.adapter_parameters(at)
     found = {}
     for name in names:
         shape = tuple(native.parameter_shape(at, name))
-        master = 0 if state["dropped"] and name in packed else prod(shape) * _BYTES[engine.precision]
+        whole = prod(shape) * _BYTES[engine.precision]
+        master = 0 if state["dropped"] and name in packed else whole
         found[name] = ParameterBlueprint(
             name=name,
             shape=shape,
             dtype=packed.get(name, engine.precision.replace("mixed", "float32")),
-            bytes=sizes[name],
+            bytes=whole if name in adapters else sizes[name],
             master_bytes=master,
-            trainable=trained and name not in frozen,
+            trainable=adapters.get(name, trained and name not in frozen),
             typed=name in packed or name in state["weights"],
         )
     return found
@@ -149,6 +159,8 @@ class _Maker:
         place: Where the layer is.
         parameters: Its parameters by name, those of layers inside among them.
         context: The shape of the second input of the cell; None where there is none.
+        adapters: The names of what adapters have of these parameters.
+        active: The names of the adapters that are in use.
     """
 
     def __init__(
@@ -156,7 +168,11 @@ class _Maker:
         place: tuple[int, int, int, int],
         parameters: Mapping[str, ParameterBlueprint],
         context: Shape | None,
+        adapters: Iterable[str],
+        active: Collection[str],
     ) -> None:
+        self.adapters = frozenset(adapters)
+        self.active = active
         self.place = place
         self.parameters = parameters
         self.context = context
@@ -193,8 +209,14 @@ class _Maker:
         own = 0
         if not inside and branches == 0:
             held = self.held(prefix)
-            shapes = {entry.name: entry.shape for entry in held}
-            own = multiply_adds(layer, input_shape, output_shape, self.context, shapes)
+            shapes = {entry.name: entry.shape for entry in held if prefix + entry.name not in self.adapters}
+            # A weight's name, the adapter's, and which of its two parts it is.
+            used = {
+                entry.name: entry.shape
+                for entry in held
+                if entry.name not in shapes and entry.name.split(".")[-2] in self.active
+            }
+            own = multiply_adds(layer, input_shape, output_shape, self.context, shapes, used)
         elif layer.kind == "weight_norm":
             held = tuple(entry for entry in self.held(prefix) if entry.name == "gain")
         entry = self.entry(layer.kind, prefix, input_shape, output_shape, inside, held, own)

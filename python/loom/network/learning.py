@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from loom._settings.checks import real
 from loom._settings.suggestions import shown
-from loom.engine import NetworkT, engine_of
+from loom.engine import HasEngine, NetworkT, engine_of
 from loom.errors import ConfigError
 from loom.network.selecting import Where, select
 
-__all__ = ["freeze", "scale_rates", "unfreeze"]
+__all__ = ["freeze", "learning_parameters", "scale_rates", "unfreeze"]
 
 
 def freeze(self: NetworkT, where: Where | None = None) -> NetworkT:
@@ -123,3 +123,26 @@ def scale_rates(self: NetworkT, factors: Mapping[str, float]) -> NetworkT:
     for layer, factor in chosen:
         layer.rate_factor = factor
     return self
+
+
+def learning_parameters(network: HasEngine) -> set[str]:
+    """Returns the parameters that an optimizer may move, by the names of state dicts.
+
+    Those of layers and parameters that are frozen, of weights without masters, and of adapters that are out
+    of use or kept as they are, are none of them.
+
+    Args:
+        network: The network, built.
+    """
+    engine = engine_of(network)
+    native, found = engine.native, set[str]()
+    for at, place in engine.layer_places():
+        where = (*at, place)
+        names = native.parameter_names(where)
+        if not names:
+            continue
+        adapters, frozen = engine.adapter_parameters(where), set(native.frozen(where))
+        own = native.trainable(where) and not native.weights_state(where)["dropped"]
+        path = ".".join(map(str, where))
+        found |= {f"{path}.{name}" for name in names if adapters.get(name, own and name not in frozen)}
+    return found

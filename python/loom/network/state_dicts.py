@@ -17,6 +17,7 @@ from loom._typing import ArrayLike
 from loom.convert import as_real_array, real_dtype
 from loom.engine import Engine, HasEngine, NetworkT, engine_of
 from loom.errors import ConfigError, ShapeError
+from loom.network.adapting import added
 from loom.tensors import TensorEntry, write_safetensors
 
 __all__ = ["IncompatibleKeys", "load_state_dict", "save_safetensors", "state_dict", "state_entries"]
@@ -61,10 +62,11 @@ def save_safetensors(
     write_safetensors(path, state_entries(self), {"format": "pt", **(metadata or {})})
 
 
-def state_entries(self: HasEngine, *, decoded: bool = False) -> dict[str, TensorEntry]:
+def state_entries(self: HasEngine, *, decoded: bool = False, adapted: bool = False) -> dict[str, TensorEntry]:
     """Returns what `state_dict` does, but each array is copied when it is read.
 
-    Where `decoded`, what packed weights stand for is read in place of masters that were dropped.
+    Where `decoded`, what packed weights stand for is read in place of masters that were dropped. Where
+    `adapted`, weights have what the adapters in use add to them.
     """
     engine = engine_of(self)
     native, dtype = engine.native, real_dtype(engine.precision)
@@ -78,11 +80,19 @@ def state_entries(self: HasEngine, *, decoded: bool = False) -> dict[str, Tensor
         active = decoded and bool(names) and native.weights_state(at)["dropped"]
         for name in names:
             shape = native.parameter_shape(at, name)
-            add(f"{path_of}.{name}", shape, partial(native.parameter, at, name, active))
+            read = partial(native.parameter, at, name, active)
+            add(f"{path_of}.{name}", shape, partial(_adapted, self, at, name, read) if adapted else read)
         for name in native.state_names(at):
             array = native.state(at, name)
             add(f"{path_of}.{name}", array.shape, lambda array=array: array)  # type: ignore[misc]
     return entries
+
+
+def _adapted(
+    network: HasEngine, at: tuple[int, int, int, int], name: str, read: Callable[[], NDArray[Any]]
+) -> NDArray[Any]:
+    values, more = read(), added(network, at, name)
+    return values if more is None else (values + more).astype(values.dtype)
 
 
 class IncompatibleKeys(NamedTuple):

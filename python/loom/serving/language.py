@@ -156,7 +156,7 @@ def language_application(
             answer.choice(index, generation, echo, logprobs=logprobs)
             for index, (generation, echo) in enumerate(zip(generations, echoes(request), strict=True))
         ]
-        return JSONResponse(answer.whole(choices, generations))
+        return JSONResponse(answer.whole(choices, usage_of(generations, request.choices)))
 
     async def events(
         request: CompletionRequest | ChatRequest, generations: list[Generation], deadline: float
@@ -188,7 +188,7 @@ def language_application(
             yield _event(error_of(_as_refusal(error, settings)))
             return
         if request.usage:
-            yield _event(answer.piece([], usage_of(generations)))
+            yield _event(answer.piece([], usage_of(generations, request.choices)))
         yield "data: [DONE]\n\n"
 
     async def embedded(request: EmbeddingRequest, deadline: float) -> Response:

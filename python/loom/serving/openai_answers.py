@@ -44,10 +44,10 @@ class Answer:
             "system_fingerprint": f"loom-{__version__}",
         }
 
-    def whole(self, choices: Sequence[dict[str, Any]], generations: Sequence[Generation]) -> dict[str, Any]:
+    def whole(self, choices: Sequence[dict[str, Any]], usage: dict[str, Any]) -> dict[str, Any]:
         """Returns an answer at once."""
         kind = "chat.completion" if self._chat else "text_completion"
-        return {**self._head, "object": kind, "choices": list(choices), "usage": usage_of(generations)}
+        return {**self._head, "object": kind, "choices": list(choices), "usage": usage}
 
     def piece(self, choices: Sequence[dict[str, Any]], usage: dict[str, Any] | None = None) -> dict[str, Any]:
         """Returns a piece of an answer."""
@@ -144,11 +144,17 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}
 
 
-def usage_of(generations: Sequence[Generation]) -> dict[str, Any]:
-    """Returns how many tokens answers took."""
-    read = sum(each.prompt_tokens for each in generations)
+def usage_of(generations: Sequence[Generation], choices: int) -> dict[str, Any]:
+    """Returns how many tokens answers took.
+
+    Args:
+        generations: The answers, those to one prompt behind each other.
+        choices: How many there are to each prompt, which counts once.
+    """
+    first = generations[::choices]
+    read = sum(each.prompt_tokens for each in first)
     written = sum(len(each.tokens) for each in generations)
-    reused = sum(each.reused_tokens for each in generations)
+    reused = sum(each.reused_tokens for each in first)
     return {
         "prompt_tokens": read,
         "completion_tokens": written,

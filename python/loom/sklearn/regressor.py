@@ -78,9 +78,9 @@ class LoomRegressor(MultiOutputMixin, RegressorMixin, Learner):
         loss_curve_: The training loss of each epoch, `partial_fit` and warm starts included.
         n_iter_: How many epochs these are.
         best_loss_: The least of them.
-        validation_scores_: R2 of what was held out, at each epoch, with early stopping;
-            `validation_loss_curve_` is its loss, and `best_validation_score_` the score with the weights that
-            were kept.
+        validation_scores_: R2 of what was held out, at each epoch, with early stopping; of several outputs
+            the mean of each one's, as `score` has it. `validation_loss_curve_` is its loss, and
+            `best_validation_score_` the score with the weights that were kept.
         n_features_in_: How many features there are; `feature_names_in_` are their names, where X had names.
 
     Raises:
@@ -224,7 +224,7 @@ class LoomRegressor(MultiOutputMixin, RegressorMixin, Learner):
             raise ShapeError(f"y has {rows.shape[1]} outputs, before it had {len(self.target_mean_)}")
         self._begin(rows.shape[1], further=further)
         targets = (rows - self.target_mean_) / self.target_scale_
-        self._learn((x, targets, weights), self.loss, "r2", once=once)
+        self._learn((x, targets, weights), self.loss, _r2, once=once)
         scaling = {"mean": self.target_mean_.tolist(), "scale": self.target_scale_.tolist()}
         card = self.network_.card
         self.network_.card = replace(card, metadata={**card.metadata, "target": scaling})
@@ -241,3 +241,13 @@ class LoomRegressor(MultiOutputMixin, RegressorMixin, Learner):
         """
         outputs = self._outputs(X) * self.target_scale_ + self.target_mean_
         return outputs[:, 0] if self._single else outputs
+
+
+def _r2(outputs: NDArray[Any], targets: NDArray[Any]) -> float:
+    """R2 as `score` has it: the mean of each output's; 0 or 1 where its targets do not vary."""
+    found, wanted = (array.astype(np.float64).reshape(len(array), -1) for array in (outputs, targets))
+    missed = ((found - wanted) ** 2).sum(axis=0)
+    spread = ((wanted - wanted.mean(axis=0)) ** 2).sum(axis=0)
+    varies = spread > 0
+    parts = np.where(varies, 1.0 - missed / np.where(varies, spread, 1.0), missed == 0)
+    return float(parts.mean())

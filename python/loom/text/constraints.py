@@ -97,6 +97,11 @@ _STUCK = (
     "use another form"
 )
 
+_ENDS_ALONE = (
+    "only tokens that end an answer go on as its form asks, where it may not end: use another form, or "
+    "ignore_end=True, which takes them as text"
+)
+
 _MARK = "\x02"
 
 
@@ -203,18 +208,30 @@ class Constraint:
     def allowed(self) -> NDArray[np.int64]:
         """Returns the tokens that may come next, in the order of their ids; those that end it among them.
 
+        Tokens that end answers are among them only where the form lets the answer end: one that is text
+        besides would end it anywhere.
+
         Raises:
             StateError: None may: the vocabulary has no token for what must come, or it is too much to read.
         """
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         self._check()
         mask = np.unpackbits(bits, bitorder="little")[: self._words + 1]
-        tokens = np.flatnonzero(mask[: self._words])
-        if mask[self._words] and len(self._end):
-            tokens = np.union1d(tokens, self._end)
+        words, may_end = mask[: self._words].copy(), bool(mask[self._words])
+        spelled = bool(words[self._end].any())
+        words[self._end] = may_end
+        tokens = np.flatnonzero(words)
         if not len(tokens):
-            raise StateError(_STUCK)
+            raise StateError(_ENDS_ALONE if spelled else _STUCK)
         return tokens
+
+    def ends(self, token: int) -> bool:
+        """Whether a token that was allowed ends the answer.
+
+        Args:
+            token: Its id.
+        """
+        return bool((self._end == token).any())
 
     def take(self, token: int) -> None:
         """Goes on by a token that was allowed and ends nothing.

@@ -106,7 +106,8 @@ class Embedder:
                 raise ConfigError(
                     "embed: the network has no head, so nothing says which layer makes its vectors"
                 )
-            self._features = self._network.cut(layers[heads[-1] - 1])
+            # A copy begins on the processor.
+            self._features = self._network.cut(layers[heads[-1] - 1]).to(str(self._network.device))
             self._watch = self._network.session(1)
         return self._features
 

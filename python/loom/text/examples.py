@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from loom._settings.checks import flag, whole
 from loom._settings.suggestions import shown
 from loom.errors import ConfigError
+from loom.text.tokens import read_tokens
 
 if TYPE_CHECKING:
     from loom.text.model import LanguageModel
@@ -222,7 +223,7 @@ def spell(model: LanguageModel, row: Row, number: int) -> Spelled:
             f"{', '.join(map(str, row)) or 'nothing'}"
         )
     try:
-        return _all([int(token) for token in row])
+        return _all(read_tokens(row))
     except (TypeError, ValueError):
         raise ConfigError(f"examples: row {number} is no text, chat or tokens: {shown(row)}") from None
 

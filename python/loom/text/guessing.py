@@ -10,12 +10,14 @@ alone (Leviathan et al. 2023, with the same draws for guess and choice instead o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from loom.errors import ConfigError
+from loom.errors import ConfigError, StateError
 from loom.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from loom.text.constraints import Constraint
     from loom.text.sampling import Sampler
     from loom.text.sessions import Lease
@@ -139,21 +141,29 @@ class SmallModel:
         lease.keep(context)
         sampler, constraint = sampler.fork(), constraint and constraint.fork()
         guessed: list[int] = []
-        pending = list(context[len(lease.seen) :])
+        begun = len(lease.seen)
+        try:
+            scores = _read(lease, context)
+        except StateError:
+            if not begun:
+                raise
+            # The smaller model is another one than that which has read the beginning.
+            lease.restart()
+            scores = _read(lease, context)
         while True:
-            while pending:
-                scores = lease.feed(pending[: lease.piece])[-1]
-                del pending[: lease.piece]
             allowed = None if constraint is None else constraint.allowed()
             token = sampler.choose(scores, allowed).token
             guessed.append(token)
             if len(guessed) == count or token in self._model.vocabulary.end:
                 return guessed
             if constraint is not None:
+                # The smaller model may know fewer ends than the one whose answer it is.
+                if constraint.ends(token):
+                    return guessed
                 constraint.take(token)
                 if constraint.complete:
                     return guessed
-            pending = [token]
+            scores = lease.feed([token])[-1]
 
     def learn(self, guessed: int, right: int) -> None:
         """Guesses more where guesses were right."""
@@ -164,6 +174,14 @@ class SmallModel:
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.give_back()
+
+
+def _read(lease: Lease, context: Sequence[int]) -> NDArray[Any]:
+    """Reads what is left of a text; returns the scores behind its end."""
+    while True:
+        scores: NDArray[Any] = lease.feed(context[len(lease.seen) :][: lease.piece])[-1]
+        if len(lease.seen) == len(context):
+            return scores
 
 
 def guesser_of(draft: object, model: Model) -> Guesser | None:

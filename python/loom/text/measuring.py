@@ -12,6 +12,7 @@ from loom._settings.checks import whole
 from loom.errors import ConfigError
 from loom.text.sampling import log_probabilities
 from loom.text.sessions import PIECE
+from loom.text.tokens import read_tokens
 
 if TYPE_CHECKING:
     from loom.text.model import LanguageModel
@@ -42,7 +43,7 @@ def perplexity(
     Raises:
         ConfigError: The text has less than two tokens, or a setting is out of range.
     """
-    tokens = model.encode(text) if isinstance(text, str) else [int(token) for token in text]
+    tokens = model.encode(text) if isinstance(text, str) else read_tokens(text)
     longest = model.capacity if window is None else window
     longest = whole("perplexity", "window", longest, least=2, most=model.capacity)
     step = whole("perplexity", "stride", max(1, longest // 2) if stride is None else stride, least=1)

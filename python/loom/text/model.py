@@ -21,6 +21,7 @@ from loom.text.guessing import guesser_of
 from loom.text.sampling import Sampler, Sampling
 from loom.text.sessions import Lease, Sessions
 from loom.text.token_bytes import TokenBytes
+from loom.text.tokens import read_tokens
 from loom.text.tool_calls import ToolCall, ToolReader, functions_of, style_of
 from loom.text.vocabulary import Vocabulary
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["LanguageModel", "Options"]
 
 _USUAL_CAPACITY = 4096
+
+_OF_CHATS = frozenset(("self", "messages", "tools", "documents", "answer", "add_generation_prompt"))
+"""What is told of a chat by itself, and is none of `values`."""
 
 _SETTINGS = tuple(entry.name for entry in fields(Sampling))
 
@@ -158,7 +162,17 @@ class LanguageModel:
         Args:
             text: The text. Special tokens that it spells out become such.
             special: Whether those that the model wants around a text are added, such as one that begins it.
+
+        Raises:
+            ConfigError: The text has half a pair of surrogates, which is no character.
         """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"the text has {text[error.start]!r} at {error.start}, half of a pair of surrogates and no "
+                "character: join both halves, or leave it out"
+            ) from error
         return list(self.tokenizer.encode(text, add_special_tokens=special).ids)
 
     def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
@@ -386,6 +400,11 @@ class LanguageModel:
                 "the model has no chat template, as one that was trained on chats would have: use generate "
                 "or complete, or give Vocabulary a ChatTemplate"
             )
+        told = sorted(_OF_CHATS & (values or {}).keys())
+        if told:
+            raise ConfigError(
+                f"chat: values are what else the template reads; {told[0]} is told by chat itself"
+            )
         return template.render(messages, tools=tools, documents=documents, **(values or {}))
 
     def embed(self, texts: Iterable[str | Sequence[int]], pooling: str | None = None) -> NDArray[Any]:
@@ -412,7 +431,7 @@ class LanguageModel:
             return self._embedder.embed(rows, self.capacity, pooling)
 
     def _tokens(self, text: str | Sequence[int]) -> list[int]:
-        return self.encode(text) if isinstance(text, str) else [int(token) for token in text]
+        return self.encode(text) if isinstance(text, str) else read_tokens(text)
 
     def _begun(self, tokens: list[int], options: Options, form: Form | None = None) -> Generation:
         unknown = set(options) - set(Options.__annotations__)

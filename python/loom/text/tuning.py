@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from loom.data import TrainingBatch
 from loom.engine import engine_of
 from loom.errors import ConfigError
 from loom.losses import DPO
+from loom.network.adapting import left_out, trained_alone
 from loom.text.examples import Examples, Row, completed, examples, filled
 from loom.training.backpropagation import train
 from loom.training.config import TrainingConfig
@@ -68,7 +69,8 @@ def fine_tune(
         config: How the training goes; one epoch of batches of 8 by AdamW at a rate of 2e-4, gradients
             clipped at 1, where None. Its loss is "cross_entropy".
         adapter: The name of the adapter that is trained: added with the settings below where there is none,
-            trained further where there is. None trains what of the network is not frozen.
+            trained further, and in use from then on, where there is. Others that are in use are computed with
+            and stay as they are. None trains what of the network is not frozen.
         rank: As in `Network.add_adapter`, as are those up to `rank_stabilized`.
         alpha: See `rank`.
         dropout: See `rank`.
@@ -109,8 +111,7 @@ def fine_tune(
         raise ConfigError(
             "fine_tune: the rows of validation must be as long as the others, and packed as they are"
         )
-    with _training(model, steps, packed=data.is_packed):
-        _prepare(model, adapter, settings)
+    with _training(model, steps, packed=data.is_packed), _learning(model, adapter, settings):
         return train(model.network, data, _told(chosen), held, callbacks, run=run)
 
 
@@ -183,23 +184,23 @@ def align(
     # The last label is no token's: it says how likely the answer was.
     x, y, weight = (np.pad(each, ((0, 0), (0, 1))) for each in data)
     data = Examples(x.astype(np.int32), y.astype(np.int32), weight.astype(np.float32))
-    with _training(model, data.length):
-        network = model.network
-        _prepare(model, adapter, settings)
-        used = [each.name for each in network.adapters.values() if each.active]
-        network.use_adapters(*(name for name in used if name != adapter))
-        try:
+    with _training(model, data.length), _learning(model, adapter, settings):
+        with nullcontext() if adapter is None else left_out(model.network, adapter):
             before = _log_probabilities(model, data)
-        finally:
-            network.use_adapters(*used)
         pairs = _Pairs(data, before, chosen.batch_size, chosen.seed, shuffle=bool(chosen.shuffle))
-        return train(network, pairs, replace(_told(chosen), loss=DPO(strength)), None, callbacks)
+        return train(model.network, pairs, replace(_told(chosen), loss=DPO(strength)), None, callbacks)
 
 
-def _prepare(model: LanguageModel, adapter: str | None, settings: Mapping[str, Any]) -> None:
-    """Has the network train an adapter, which is added where it is not there."""
-    if adapter is not None and adapter not in model.network.adapters:
+@contextmanager
+def _learning(model: LanguageModel, adapter: str | None, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Has training move an adapter, which is added where it is not there, and no other."""
+    if adapter is None:
+        yield
+        return
+    if adapter not in model.network.adapters:
         model.network.add_adapter(adapter, **settings)
+    with trained_alone(model.network, adapter):
+        yield
 
 
 def _told(config: TrainingConfig) -> TrainingConfig:

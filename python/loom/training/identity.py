@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, cast
 
@@ -12,11 +12,24 @@ import numpy as np
 
 from loom._settings.encoding import encode
 from loom._typing import JSON
+from loom.callbacks import (
+    AimLogger,
+    Callback,
+    CSVLogger,
+    DeviationHistory,
+    History,
+    MLflowLogger,
+    ModelCheckpoint,
+    RunRecorder,
+    TensorBoard,
+    WandbLogger,
+    WeightHistograms,
+)
 from loom.data import ArraySource, Data, Source, TrainingBatch, as_source
 from loom.errors import ConfigError
 from loom.training.config import TrainingConfig
 
-__all__ = ["data_identity", "differences", "settings_identity"]
+__all__ = ["callbacks_identity", "data_identity", "differences", "settings_identity"]
 
 # What a run shows and measures of itself changes nothing of what it learns.
 _NO_MATTER = frozenset(
@@ -42,6 +55,27 @@ def settings_identity(config: TrainingConfig) -> dict[str, JSON]:
         for field in fields(config)
         if field.name not in _NO_MATTER and (field.name != "exchange" or config.exchange != "float32")
     }
+
+
+_WATCHERS = (
+    AimLogger,
+    CSVLogger,
+    DeviationHistory,
+    History,
+    MLflowLogger,
+    ModelCheckpoint,
+    RunRecorder,
+    TensorBoard,
+    WandbLogger,
+    WeightHistograms,
+)
+"""Callbacks that look at a training, and change nothing of what it comes to."""
+
+
+def callbacks_identity(callbacks: Iterable[Callback]) -> dict[str, list[str]]:
+    """Returns the names of the callbacks that may change what a training comes to; nothing where none may."""
+    names = [_name(type(each)) for each in callbacks if type(each) not in _WATCHERS]
+    return {"callbacks": names} if names else {}
 
 
 def _encoded(value: object) -> JSON:

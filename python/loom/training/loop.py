@@ -39,7 +39,7 @@ from loom.training.config import TrainingConfig, check_training
 from loom.training.course import Course
 from loom.training.evaluation import Evaluation, in_order
 from loom.training.feed import ArrayFeed, BatchFeed, Form, Seen
-from loom.training.identity import data_identity, settings_identity
+from loom.training.identity import callbacks_identity, data_identity, settings_identity
 from loom.training.labelling import as_known, learn_classes, with_indices
 from loom.training.logs import logged
 from loom.training.named_targets import settled_by_targets
@@ -119,6 +119,7 @@ def run_training(
     chosen = config.loss == AUTO
     if not isinstance(callbacks, Iterable):
         raise ConfigError(f"callbacks must be a list of callbacks, got {shown(callbacks)}; put it into [ ]")
+    callbacks = list(callbacks)
     engine = engine_of(network)
     interrupts = Interrupts(terminates=run is not None, patient=shared is not None)
     with interrupts, ExitStack() as stack:
@@ -157,7 +158,8 @@ def run_training(
         with interrupts.open:
             seen = None
             if shared is None or shared.leads:
-                seen = witness(receipt, _learning(config, observe, tween), data, validation)
+                learning = {**_learning(config, observe, tween), **callbacks_identity(callbacks)}
+                seen = witness(receipt, learning, data, validation)
         claim, mine = engine.claim(), False
         try:
             with claim:

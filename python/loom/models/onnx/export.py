@@ -43,8 +43,9 @@ def save_onnx(
     The file computes in float32 what `net.predict` does, for any number of rows: its input is "input",
     (batch, *input_shape), int64 where the network reads whole numbers; its output is "output". Tensors
     have the names of loom's parameters; those of recurrent layers stand in ONNX's order of gates. What is
-    packed as int8 by rows goes out as its codes and scales, with DequantizeLinear; what is packed otherwise
-    as the float32 values that it stands for. Needs the package onnx: `pip install 'loom-nn[onnx]'`.
+    packed as int8 by rows goes out as its codes and scales, with DequantizeLinear; what is packed otherwise,
+    or has an adapter in use beside it, as the float32 values that it stands for, the adapter's part
+    included. Needs the package onnx: `pip install 'loom-nn[onnx]'`.
 
     Args:
         net: The network.

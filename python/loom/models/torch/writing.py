@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from loom.errors import StateError
 from loom.extras import require
 from loom.network import Network
 
@@ -32,8 +33,14 @@ def to_torch(net: Network) -> NetworkModule:
 
     Raises:
         MissingExtraError: PyTorch is not installed.
-        StateError: Links point back: such a network runs in clock mode alone.
+        StateError: Links point back: such a network runs in clock mode alone; or adapters are in use.
     """
+    used = [name for name, adapter in net.adapters.items() if adapter.active]
+    if used:
+        raise StateError(
+            f"to_torch: the network computes with {', '.join(used)}, and modules know no adapters: put them "
+            "into the weights by net.merge_adapters(), or leave them out by net.use_adapters()"
+        )
     torch: Any = require("torch", extra="torch", purpose="to_torch")
     from loom.models.torch.network_module import NetworkModule
 
