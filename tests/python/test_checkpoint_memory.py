@@ -96,4 +96,4 @@ def test_a_gpu_holds_no_more_than_it_needs(gpu: str) -> None:
     values = 6 * 20 * rows * 64 * 64 * 4
     assert held["kept"] < 1.2 * values
     assert held["again"] < 0.65 * held["kept"]
-    assert held["predicted"] < 0.15 * values
+    assert held["predicted"] < 0.25 * values
