@@ -55,8 +55,8 @@ def test_what_is_computed_again_is_not_kept() -> None:
     assert grown["again"] < 0.65 * grown["kept"]
 
 
-# The same on a GPU, whose memory loom counts itself, and of a network of which nothing is kept; in hardware with
-# values so large that they share memory while there is plenty, too.
+# The same on a GPU, whose memory loom counts itself, and of a network of which nothing is kept; in hardware
+# with values so large that they share memory while there is plenty, too.
 ON_A_GPU = """
 import sys
 

@@ -125,6 +125,42 @@ def test_low_bit_weights(device: str) -> None:
     assert net.morph("float32")[0, 0, 0, 0].dtype == "float32"
 
 
+def test_thin_products_round_their_operands_as_others_do(gpu: str) -> None:
+    # As an adapter's: 1,024 units to 16 and back, over so many rows that matrix units, where there are such,
+    # are worth it.
+    rows, wide, thin, rate = 2048, 1024, 16, 0.5
+    rng = np.random.default_rng(1)
+    x, target = rng.normal(size=(rows, wide)), rng.normal(size=(rows, wide))
+    layers = [nn.Dense(thin, bias=False), nn.Dense(wide, bias=False)]
+    net = loom.Sequential(layers, input_shape=wide, precision="mixed", seed=2).to(gpu)
+    net.build()
+    before = [net[0, 0, 0, i].parameters["weight"].astype(np.float64) for i in range(2)]
+    settings = quiet(
+        epochs=1,
+        batch_size=rows,
+        learning_rate=rate,
+        optimizer=loom.optimizers.SGD(),
+        loss="mse",
+        shuffle=False,
+    )
+    loom.train(net, (x, target), settings)
+
+    def half(values: Any) -> Any:
+        return values.astype(np.float32).astype(np.float16).astype(np.float64)
+
+    made = [x]
+    for weight in before:
+        made.append(half(made[-1]) @ half(weight).T)
+    gradient = 2 * (made[-1] - target.astype(np.float32)) / target.size
+    # Gradients are multiplied before they are rounded, and divided afterwards.
+    scale = 2.0**16
+    for i in (1, 0):
+        expected = (half(gradient * scale).T @ half(made[i])) / scale
+        found = (before[i] - net[0, 0, 0, i].parameters["weight"]) / rate
+        assert np.abs(found - expected).max() < 2e-3 * np.abs(expected).max(), i
+        gradient = half(gradient * scale) @ half(before[i]) / scale
+
+
 def test_other_precisions_are_refused() -> None:
     with pytest.raises(loom.ConfigError, match="mixed"):
         loom.Network(4, precision="half")

@@ -136,10 +136,16 @@ pub const UNITS_NARROW: Tile = Tile::new(128, 96, 32, 8, 12);
 pub const UNITS_FLAT: Tile = Tile::new(96, 128, 32, 12, 8);
 /// On matrix units, where the large one would leave multiprocessors idle.
 pub const UNITS_SMALL: Tile = Tile::new(64, 64, 32, 8, 4);
+/// On matrix units, for as few columns as an adapter's rank.
+pub const UNITS_SLIM: Tile = Tile::new(64, 16, 32, 4, 4);
+/// Likewise, for as few rows.
+pub const UNITS_LOW: Tile = Tile::new(16, 64, 32, 4, 4);
 /// The fewest products that are worth matrix units: with fewer, starting and waiting is what takes time.
 const LEAST_UNITS: usize = 1 << 25;
 /// The fewest products worth a part of their own there.
 const LEAST_UNITS_PART: usize = 128;
+/// The same where C is thin, and reading the other operand is what takes time.
+const LEAST_THIN_PART: usize = 256;
 /// From this summed extent on, parts of it by large tiles are faster than the whole of it by small ones.
 const LONG_UNITS: usize = 1024;
 /// How much more of the multiprocessors a tile must keep busy to be worth its less favourable shape.
@@ -147,8 +153,12 @@ const BUSIER: f64 = 0.1;
 
 /// The cut of a mixed product on matrix units, where there are such and they suit the extents.
 pub(super) fn choose_units([rows, columns, depth]: [usize; 3], limits: &Limits) -> Option<Cut> {
-    let least = UNITS_SMALL.rows as usize;
-    if !limits.units || rows.min(columns).min(depth) < least || rows * columns * depth < LEAST_UNITS {
+    let (least, thin) = (UNITS_SMALL.rows as usize, UNITS_SLIM.columns as usize);
+    if !limits.units || rows.min(columns) < thin || rows * columns * depth < LEAST_UNITS {
+        return None;
+    }
+    let is_thin = rows.min(columns) < least;
+    if depth < least || is_thin && depth < LEAST_THIN_PART {
         return None;
     }
     let groups = |tile: &Tile| rows.div_ceil(tile.rows as usize) * columns.div_ceil(tile.columns as usize);
@@ -157,13 +167,19 @@ pub(super) fn choose_units([rows, columns, depth]: [usize; 3], limits: &Limits) 
             && tile.threads() as usize <= limits.threads
     };
     // As many parts as it takes to have this many workgroups.
+    let least_part = if is_thin { LEAST_THIN_PART } else { LEAST_UNITS_PART };
     let in_parts = |tile: Tile, enough: usize| {
         let mut parts = 1;
-        while groups(&tile) * parts < enough && depth / (parts * 2) >= LEAST_UNITS_PART {
+        while groups(&tile) * parts < enough && depth / (parts * 2) >= least_part {
             parts *= 2;
         }
         (tile, parts)
     };
+    if is_thin {
+        let tile = if columns <= rows { UNITS_SLIM } else { UNITS_LOW };
+        let (tile, parts) = in_parts(tile, 2 * PROCESSORS);
+        return fits(&tile).then_some(Cut::Units(tile, parts));
+    }
     let small = in_parts(UNITS_SMALL, 3 * PROCESSORS / 4);
     let large = groups(&UNITS_LARGE);
     let mut cut = small;
@@ -276,6 +292,9 @@ mod tests {
         assert_eq!(choose_units([4096, 1536, 384], &ROOMY), Some(Cut::Units(UNITS_LARGE, 1)));
         assert_eq!(choose_units([384, 384, 4096], &ROOMY), Some(Cut::Units(UNITS_NARROW, 8)));
         assert_eq!(choose_units([384, 1024, 4096], &ROOMY), Some(Cut::Units(UNITS_FLAT, 4)));
+        assert_eq!(choose_units([2048, 16, 2048], &ROOMY), Some(Cut::Units(UNITS_SLIM, 8)));
+        assert_eq!(choose_units([16, 5632, 2048], &ROOMY), Some(Cut::Units(UNITS_LOW, 4)));
+        assert_eq!(choose_units([2048, 2048, 16], &ROOMY), None);
         assert_eq!(choose_units([64, 512, 784], &ROOMY), None);
         assert_eq!(choose_units([4096, 10, 4096], &ROOMY), None);
         assert_eq!(choose_units([4096; 3], &SPARE), None);

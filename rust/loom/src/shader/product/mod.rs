@@ -31,7 +31,7 @@ pub mod units;
 
 pub use choose::{
     BROAD, DEEP, EVEN, HUGE, LARGE, MEDIUM, SLIM, SMALL, TALL, TINY, UNITS_BROAD, UNITS_FLAT, UNITS_LARGE,
-    UNITS_NARROW, UNITS_SMALL,
+    UNITS_LOW, UNITS_NARROW, UNITS_SLIM, UNITS_SMALL,
 };
 pub use column_sums::ColumnSums;
 pub use cut::{Cut, Limits};

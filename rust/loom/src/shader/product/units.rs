@@ -187,7 +187,7 @@ impl Tiled<'_> {
 mod tests {
     use super::*;
     use crate::shader::product::{
-        Edges, Hooks, UNITS_BROAD, UNITS_FLAT, UNITS_LARGE, UNITS_NARROW, UNITS_SMALL,
+        Edges, Hooks, UNITS_BROAD, UNITS_FLAT, UNITS_LARGE, UNITS_LOW, UNITS_NARROW, UNITS_SLIM, UNITS_SMALL,
     };
     use crate::shader::testing::is_valid;
     use crate::shader::{Operand, Shader};
@@ -201,6 +201,8 @@ mod tests {
             UNITS_NARROW,
             UNITS_FLAT,
             UNITS_SMALL,
+            UNITS_SLIM,
+            UNITS_LOW,
             Tile::new(16, 32, 16, 4, 4),
             Tile::new(32, 256, 16, 8, 8),
         ];

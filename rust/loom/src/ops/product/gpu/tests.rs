@@ -231,8 +231,15 @@ fn mixed_products_of_every_kernel() {
 #[test]
 fn large_mixed_products_go_to_matrix_units_where_there_are_such() {
     for direction in DIRECTIONS {
-        // In fours and not, multiples of the tiles and not, in parts and whole.
-        for (rows, inputs, outputs) in [(256, 512, 300), (257, 515, 301), (128, 1024, 256), (66, 770, 1290)] {
+        // In fours and not, multiples of the tiles and not, in parts and whole; and as thin as an adapter.
+        for (rows, inputs, outputs) in [
+            (256, 512, 300),
+            (257, 515, 301),
+            (128, 1024, 256),
+            (66, 770, 1290),
+            (2048, 1030, 16),
+            (2050, 19, 1024),
+        ] {
             let mut op = product(direction, inputs, outputs);
             (op.bias, op.activation) = match direction {
                 Direction::Forward => (true, Some(Activation::Relu)),
