@@ -107,7 +107,7 @@ impl Operand {
     }
 
     /// The same part of other memory.
-    pub(crate) fn moved(&self, to: &Allocation) -> Self {
+    pub fn moved(&self, to: &Allocation) -> Self {
         Self { allocation: to.clone(), ..self.clone() }
     }
 

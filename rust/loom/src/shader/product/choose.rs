@@ -146,6 +146,8 @@ const LEAST_UNITS: usize = 1 << 25;
 const LEAST_UNITS_PART: usize = 128;
 /// The same where C is thin, and reading the other operand is what takes time.
 const LEAST_THIN_PART: usize = 256;
+/// Rows and columns from which on hardly any products each are worth it: storing them is what takes time.
+const LARGE_SHALLOW: usize = 512;
 /// From this summed extent on, parts of it by large tiles are faster than the whole of it by small ones.
 const LONG_UNITS: usize = 1024;
 /// How much more of the multiprocessors a tile must keep busy to be worth its less favourable shape.
@@ -153,12 +155,15 @@ const BUSIER: f64 = 0.1;
 
 /// The cut of a mixed product on matrix units, where there are such and they suit the extents.
 pub(super) fn choose_units([rows, columns, depth]: [usize; 3], limits: &Limits) -> Option<Cut> {
-    let (least, thin) = (UNITS_SMALL.rows as usize, UNITS_SLIM.columns as usize);
-    if !limits.units || rows.min(columns) < thin || rows * columns * depth < LEAST_UNITS {
-        return None;
-    }
-    let is_thin = rows.min(columns) < least;
-    if depth < least || is_thin && depth < LEAST_THIN_PART {
+    let (full, least) = (UNITS_SMALL.rows as usize, UNITS_SLIM.columns as usize);
+    let (side, is_shallow) = (rows.min(columns), depth < full);
+    let is_thin = side < full;
+    let suits = match (is_thin, is_shallow) {
+        (false, false) => true,
+        (true, _) => side >= least && depth >= LEAST_THIN_PART,
+        (false, true) => depth >= least && side >= LARGE_SHALLOW,
+    };
+    if !limits.units || !suits || rows * columns * depth < LEAST_UNITS {
         return None;
     }
     let groups = |tile: &Tile| rows.div_ceil(tile.rows as usize) * columns.div_ceil(tile.columns as usize);
@@ -175,6 +180,9 @@ pub(super) fn choose_units([rows, columns, depth]: [usize; 3], limits: &Limits) 
         }
         (tile, parts)
     };
+    if is_shallow {
+        return fits(&UNITS_SMALL).then_some(Cut::Units(UNITS_SMALL, 1));
+    }
     if is_thin {
         let tile = if columns <= rows { UNITS_SLIM } else { UNITS_LOW };
         let (tile, parts) = in_parts(tile, 2 * PROCESSORS);
@@ -294,7 +302,8 @@ mod tests {
         assert_eq!(choose_units([384, 1024, 4096], &ROOMY), Some(Cut::Units(UNITS_FLAT, 4)));
         assert_eq!(choose_units([2048, 16, 2048], &ROOMY), Some(Cut::Units(UNITS_SLIM, 8)));
         assert_eq!(choose_units([16, 5632, 2048], &ROOMY), Some(Cut::Units(UNITS_LOW, 4)));
-        assert_eq!(choose_units([2048, 2048, 16], &ROOMY), None);
+        assert_eq!(choose_units([2048, 2048, 16], &ROOMY), Some(Cut::Units(UNITS_SMALL, 1)));
+        assert_eq!(choose_units([8192, 256, 16], &ROOMY), None);
         assert_eq!(choose_units([64, 512, 784], &ROOMY), None);
         assert_eq!(choose_units([4096, 10, 4096], &ROOMY), None);
         assert_eq!(choose_units([4096; 3], &SPARE), None);
