@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from loom._typing import Foreign
 from loom.convert import as_numpy
 from loom.data.augmenting import Augment
 from loom.data.loading import SampleLoader
+from loom.data.sources import Generated, generate
 from loom.errors import ConfigError, DataError
 
 __all__ = ["Samples", "adopted", "samples"]
@@ -41,20 +44,7 @@ class Samples(SampleLoader):
         return {**super().identity(), "dataset": type(self.dataset).__qualname__, "fingerprint": mark}
 
     def _samples(self, rows: NDArray[np.intp]) -> tuple[Any, Any, Any]:
-        found = []
-        for row in rows.tolist():
-            parts = self._parts(self.dataset[row])
-            if not isinstance(parts, (tuple, list)) or len(parts) not in (2, 3):
-                raise DataError(
-                    f"samples: sample {row} is no (x, y) or (x, y, weight), but {type(parts).__name__}; say "
-                    "what is which: loom.data.samples(dataset, input=..., target=...), or transform=..."
-                )
-            found.append(tuple(_array(part) for part in parts))
-        columns = list(zip(*found, strict=True))
-        stacked = [
-            _stacked(column, rows, name) for column, name in zip(columns, _PARTS[: len(columns)], strict=True)
-        ]
-        return stacked[0], stacked[1], stacked[2] if len(stacked) == 3 else None
+        return _joined([_arrays(self._parts(self.dataset[row]), row) for row in rows.tolist()], rows)
 
 
 def samples(
@@ -69,26 +59,29 @@ def samples(
     seed: int = 0,
     workers: int = 0,
     augment: Augment | None = None,
-) -> Samples:
+) -> Samples | Generated:
     """Makes batches of a data set that gives samples one by one.
 
     `net.fit(dataset)` does the same to a `torch.utils.data.Dataset` and to a `datasets.Dataset` as they are,
-    with the batch size, the seed and the shuffling of the training; a `torch.utils.data.DataLoader` gives
-    batches already, and is used as it is. Orders are of loom's seed; a data set that draws by itself is its
-    own affair.
+    and to those that are streamed, an `IterableDataset` of either, with the batch size, the seed and the
+    shuffling of the training; a `torch.utils.data.DataLoader` gives batches already, and is used as it is.
+    Orders are of loom's seed; a data set that draws by itself is its own affair.
 
     Args:
-        dataset: What has `len(dataset)` and `dataset[number]`, which gives (x, y), (x, y, weight), or a
-            dictionary of columns.
+        dataset: What has `len(dataset)` and `dataset[number]`, or can be iterated again for each epoch; it
+            gives (x, y), (x, y, weight), or a dictionary of columns. One with `set_epoch(number)` that is
+            iterated is told each epoch's number.
         input: The column that is read, where samples are dictionaries; the only one beside the target where
             None.
         target: The column that is told; one called label, labels, target, targets or y where None.
         transform: Makes (x, y) or (x, y, weight) of what the data set gives, instead.
         classes: The names of the classes; those of Hugging Face's `ClassLabel` where None.
         batch_size: How many samples a batch has.
-        shuffle: Whether the order is another one in each epoch.
+        shuffle: Whether the order is another one in each epoch; within windows of 8,192 samples where the
+            data set can only be iterated.
         seed: What the order is drawn from.
-        workers: How many threads ask the data set, which must allow it; none where 0.
+        workers: How many threads ask the data set, which must allow it; none where 0. One that can only be
+            iterated is asked by the caller's, and its batches are made ahead.
         augment: What is done to images, (channels, height, width) each.
 
     Returns:
@@ -106,33 +99,29 @@ def samples(
         [[0, 1, 0, 1], [0, 1]]
     """
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-        raise DataError(
-            f"samples takes what has len() and [number], got {type(dataset).__name__}; what can only be "
-            "iterated gives batches by loom.data.generate(lambda: dataset)"
+        if not isinstance(dataset, Iterable) or isinstance(dataset, Iterator):
+            raise DataError(
+                "samples takes what has len() and [number], or what can be iterated again for each epoch, "
+                f"got {type(dataset).__name__}"
+            )
+        return _streamed(
+            dataset,
+            input,
+            target,
+            transform,
+            classes,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            workers=workers,
+            augment=augment,
         )
     if len(dataset) == 0:
         raise DataError("samples: the data set is empty")
-    parts: Callable[[Any], Sequence[Any]]
     names = None if classes is None else tuple(map(str, classes))
-    if transform is not None:
-        parts = transform
-    else:
-        first = dataset[0]
-        if isinstance(first, Mapping):
-            said, told = _columns(first, input, target)
-            names = names or _class_names(dataset, told)
-
-            def parts(sample: Foreign) -> Sequence[Any]:
-                return sample[said], sample[told]
-
-        elif input is not None or target is not None:
-            raise ConfigError("samples: input= and target= name columns, and samples are no dictionaries")
-        else:
-
-            def parts(sample: Foreign) -> Sequence[Any]:
-                found: Sequence[Any] = sample
-                return found
-
+    parts, told = _parts_of(dataset[0], input, target, transform)
+    if told is not None:
+        names = names or _class_names(dataset, told)
     found = Samples(
         dataset, parts, batch_size=batch_size, shuffle=shuffle, seed=seed, workers=workers, augment=augment
     )
@@ -141,7 +130,7 @@ def samples(
 
 
 def adopted(data: Foreign, batch_size: int = 32, *, shuffle: bool = False, seed: int = 0) -> Foreign:
-    """Returns batches of a data set that gives samples by their numbers; anything else as it is.
+    """Returns batches of a data set that gives samples one by one; anything else as it is.
 
     Args:
         data: What was given as data.
@@ -153,13 +142,89 @@ def adopted(data: Foreign, batch_size: int = 32, *, shuffle: bool = False, seed:
         return data
     indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
     # Hugging Face's can be iterated, too, sample by sample.
-    if indexed and (not isinstance(data, Iterable) or _is_hugging_face(data)):
+    if (indexed and (not isinstance(data, Iterable) or _is_hugging_face(data))) or _is_streamed(data):
         return samples(data, batch_size=batch_size, shuffle=shuffle, seed=seed)
     return data
 
 
 def _is_hugging_face(data: object) -> bool:
     return hasattr(data, "features") and hasattr(data, "column_names")
+
+
+def _is_streamed(data: object) -> bool:
+    """Whether it is an `IterableDataset` of PyTorch or Hugging Face, which gives samples and not batches."""
+    modules = (sys.modules.get("torch.utils.data"), sys.modules.get("datasets"))
+    kinds = [getattr(module, "IterableDataset", None) for module in modules]
+    return any(isinstance(kind, type) and isinstance(data, kind) for kind in kinds)
+
+
+def _streamed(
+    dataset: Iterable[Any],
+    said: str | None,
+    told: str | None,
+    transform: Callable[[Any], Sequence[Any]] | None,
+    classes: Sequence[str] | None,
+    *,
+    batch_size: int,
+    **settings: Foreign,
+) -> Generated:
+    features = getattr(dataset, "features", None)
+    if transform is None and isinstance(features, Mapping):
+        # What is wrong with the columns is said before anything is read.
+        said, told = _columns(features, said, told)
+        classes = classes or _class_names(dataset, told)
+
+    def pieces(epoch: int) -> Iterator[tuple[Any, ...]]:
+        set_epoch = getattr(dataset, "set_epoch", None)
+        if callable(set_epoch):
+            set_epoch(epoch)
+        each = iter(dataset)
+        first = next(each, None)
+        if first is None:
+            return
+        parts, _ = _parts_of(first, said, told, transform)
+        each, row = chain([first], each), 0
+        while piece := list(islice(each, batch_size)):
+            found = [_arrays(parts(sample), row + place) for place, sample in enumerate(piece)]
+            x, y, weight = _joined(found, range(row, row + len(piece)))
+            yield (x, y) if weight is None else (x, y, weight)
+            row += len(piece)
+
+    return generate(pieces, batch_size=batch_size, classes=classes, **settings)
+
+
+def _parts_of(
+    first: Foreign,
+    said: str | None,
+    told: str | None,
+    transform: Callable[[Any], Sequence[Any]] | None,
+) -> tuple[Callable[[Any], Sequence[Any]], str | None]:
+    """Returns what makes (x, y) or (x, y, weight) of a sample like the first, and the target's column."""
+    if transform is not None:
+        return transform, None
+    if isinstance(first, Mapping):
+        read, target = _columns(first, said, told)
+        return (lambda sample: (sample[read], sample[target])), target
+    if said is not None or told is not None:
+        raise ConfigError("samples: input= and target= name columns, and samples are no dictionaries")
+    return (lambda sample: sample), None
+
+
+def _arrays(parts: Foreign, row: int) -> tuple[Any, ...]:
+    if not isinstance(parts, (tuple, list)) or len(parts) not in (2, 3):
+        raise DataError(
+            f"samples: sample {row} is no (x, y) or (x, y, weight), but {type(parts).__name__}; say "
+            "what is which: loom.data.samples(dataset, input=..., target=...), or transform=..."
+        )
+    return tuple(_array(part) for part in parts)
+
+
+def _joined(found: Sequence[tuple[Any, ...]], rows: Sequence[int] | NDArray[np.intp]) -> tuple[Any, Any, Any]:
+    columns = list(zip(*found, strict=True))
+    stacked = [
+        _stacked(column, rows, name) for column, name in zip(columns, _PARTS[: len(columns)], strict=True)
+    ]
+    return stacked[0], stacked[1], stacked[2] if len(stacked) == 3 else None
 
 
 def _columns(sample: Mapping[str, Any], said: str | None, told: str | None) -> tuple[str, str]:
@@ -202,7 +267,7 @@ def _array(part: Foreign) -> Foreign:
     return part if isinstance(part, str) else as_numpy(part, what="samples")
 
 
-def _stacked(parts: Sequence[Any], rows: NDArray[np.intp], name: str) -> NDArray[Any]:
+def _stacked(parts: Sequence[Any], rows: Sequence[int] | NDArray[np.intp], name: str) -> NDArray[Any]:
     shapes = {np.shape(part) for part in parts}
     if len(shapes) > 1:
         first = np.shape(parts[0])
