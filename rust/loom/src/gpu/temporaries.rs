@@ -1,12 +1,15 @@
 //! Memory for the temporary results of recorded lists: lists run one after the other, and so all have the same.
 //!
-//! Within a list small ones lie beside each other, as small values do (`program/sharing.rs`).
+//! Within a list small ones lie beside each other while there is plenty, as small values do (`program/sharing.rs`).
 
 use super::Gpu;
 use super::dispatch::{Dispatch, Touched, levels};
 use crate::Result;
 use crate::program::LARGE;
 use crate::shader::{Accelerator, Allocation, Bind, Recorded, ToPlace};
+
+/// Bytes of small ones that hardware can hold beside each other.
+const PLENTY: u64 = 1 << 28;
 
 /// Memory that lists use in turn.
 #[derive(Debug, Default)]
@@ -51,7 +54,10 @@ impl Temporaries {
                 }
             }
         }
-        let least = if gpu.capabilities().software { 0 } else { 4 * LARGE as u64 };
+        let whole: u64 = temporaries.iter().map(|temporary| temporary.recorded.size()).sum();
+        // An adapter in software runs no two kernels at once.
+        let shares_all = gpu.capabilities().software || whole > PLENTY;
+        let least = if shares_all { 0 } else { 4 * LARGE as u64 };
         // Bytes of each place, and the last level at which it is in use.
         let mut places: Vec<(u64, Option<usize>)> = self.0.iter().map(|held| (held.size(), None)).collect();
         for temporary in &mut temporaries {
