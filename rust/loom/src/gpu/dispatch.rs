@@ -32,17 +32,16 @@ pub(super) struct Dispatch {
     pub(super) work: Work,
     /// Which step of the frame it belongs to, counted from the one it is replayed with.
     pub(super) ahead: u32,
-    /// The operands' memory, and whether it is written.
-    memory: Vec<(Allocation, bool)>,
+    touched: Touched,
 }
 
 impl Dispatch {
     /// What was recorded, bound to its operands; `ahead` of the step that it is replayed with.
     fn new(gpu: &Gpu, recorded: Recorded, ahead: u32) -> Self {
-        let memory = Touched::by(&recorded).memory;
+        let touched = Touched::by(&recorded);
         let recorded = match recorded {
             Recorded::Kernel(call) => call,
-            Recorded::Host(call) => return Self { work: Work::Host(call), ahead, memory },
+            Recorded::Host(call) => return Self { work: Work::Host(call), ahead, touched },
         };
         let pattern = recorded.operands.iter().map(|bind| matches!(bind, Bind::Write(_))).collect();
         let pipeline = gpu.pipelines.of(&gpu.device, &recorded.kernel, pattern);
@@ -58,7 +57,7 @@ impl Dispatch {
         });
         let constants = std::iter::once(0).chain(recorded.constants).collect();
         let groups = recorded.groups;
-        Self { work: Work::Kernel(Bound { pipeline, bindings, constants, groups }), ahead, memory }
+        Self { work: Work::Kernel(Bound { pipeline, bindings, constants, groups }), ahead, touched }
     }
 
     /// All that was recorded, bound to its operands; `ahead` of the step that it is replayed with.
@@ -74,16 +73,14 @@ impl Dispatch {
 /// each computes, and from what, stays the same.
 pub(super) fn schedule(dispatches: impl IntoIterator<Item = Dispatch>) -> Vec<Dispatch> {
     let dispatches: Vec<Dispatch> = dispatches.into_iter().collect();
-    let levels = levels(dispatches.iter().map(|dispatch| Touched {
-        memory: dispatch.memory.clone(),
-        host: matches!(dispatch.work, Work::Host(_)),
-    }));
+    let levels = levels(dispatches.iter().map(|dispatch| &dispatch.touched));
     let mut ordered: Vec<(usize, Dispatch)> = levels.into_iter().zip(dispatches).collect();
     ordered.sort_by_key(|(level, _)| *level);
     ordered.into_iter().map(|(_, dispatch)| dispatch).collect()
 }
 
 /// What something in a frame reads and writes.
+#[derive(Clone, Debug)]
 pub(super) struct Touched {
     /// The memory, and whether it is written.
     pub(super) memory: Vec<(Allocation, bool)>,
@@ -113,7 +110,7 @@ impl Touched {
 }
 
 /// After how many others each can run at the earliest.
-pub(super) fn levels(all: impl IntoIterator<Item = Touched>) -> Vec<usize> {
+pub(super) fn levels<'a>(all: impl IntoIterator<Item = &'a Touched>) -> Vec<usize> {
     /// The first levels at which memory may be read, and written, again.
     struct Free {
         allocation: Allocation,
@@ -125,17 +122,17 @@ pub(super) fn levels(all: impl IntoIterator<Item = Touched>) -> Vec<usize> {
     let mut host = 0;
     let mut levels = Vec::new();
     for Touched { memory: operands, host: by_host } in all {
-        let mut level = if by_host { host } else { 0 };
+        let mut level = if *by_host { host } else { 0 };
         let mut touched = Vec::with_capacity(operands.len());
         for (allocation, written) in operands {
-            let place = memory.iter().position(|free| free.allocation.is(&allocation)).unwrap_or_else(|| {
-                memory.push(Free { allocation, read: 0, write: 0 });
+            let place = memory.iter().position(|free| free.allocation.is(allocation)).unwrap_or_else(|| {
+                memory.push(Free { allocation: allocation.clone(), read: 0, write: 0 });
                 memory.len() - 1
             });
-            level = level.max(if written { memory[place].write } else { memory[place].read });
-            touched.push((place, written));
+            level = level.max(if *written { memory[place].write } else { memory[place].read });
+            touched.push((place, *written));
         }
-        if by_host {
+        if *by_host {
             host = level + 1;
         }
         for (place, written) in touched {

@@ -32,20 +32,20 @@ impl Temporaries {
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) where there is too little memory.
     pub(super) fn place(&mut self, gpu: &Gpu, recorded: Vec<Recorded>) -> Result<Vec<Dispatch>> {
-        let levels = levels(recorded.iter().map(Touched::by));
-        let mut ordered: Vec<(usize, Recorded)> = levels.into_iter().zip(recorded).collect();
-        ordered.sort_by_key(|(level, _)| *level);
+        let touched: Vec<Touched> = recorded.iter().map(Touched::by).collect();
+        let mut ordered: Vec<_> = levels(&touched).into_iter().zip(touched).zip(recorded).collect();
+        ordered.sort_by_key(|((level, _), _)| *level);
         let mut temporaries: Vec<Temporary> = Vec::new();
-        for (level, recorded) in &ordered {
-            for (allocation, _) in Touched::by(recorded).memory {
+        for ((level, touched), _) in &ordered {
+            for (allocation, _) in &touched.memory {
                 if allocation.held::<ToPlace>().is_none() {
                     continue;
                 }
-                match temporaries.iter_mut().find(|known| known.recorded.is(&allocation)) {
+                match temporaries.iter_mut().find(|known| known.recorded.is(allocation)) {
                     Some(known) => known.last = *level,
                     None => {
                         temporaries.push(Temporary {
-                            recorded: allocation,
+                            recorded: allocation.clone(),
                             first: *level,
                             last: *level,
                             place: 0,
