@@ -9,15 +9,16 @@ var<workgroup> given: array<vec4<f32>, TILE * UNITS>;
 var<workgroup> sum_logs: array<f32, TILE>;
 var<workgroup> mean_slopes: array<f32, TILE>;
 
-const GROUP: u32 = HEADS / KEY_VALUE_HEADS;
-
 fn main(number: u32, thread: u32) {
     if number >= constants.groups {
         return;
     }
     let tile = number % constants.tiles;
-    let head = number / constants.tiles % KEY_VALUE_HEADS;
-    let row = number / constants.tiles / KEY_VALUE_HEADS;
+    let slice = number / constants.tiles % (KEY_VALUE_HEADS * SHARES);
+    let head = slice / SHARES;
+    let row = number / constants.tiles / (KEY_VALUE_HEADS * SHARES);
+    let rows = constants.groups / constants.tiles / (KEY_VALUE_HEADS * SHARES);
+    let home = slice % SHARES * rows + row;
     let key = tile * THREADS + thread;
     let present = key < constants.keys;
     let mine = (row * constants.keys + key) * KEY_VALUE_HEADS + head;
@@ -26,7 +27,7 @@ fn main(number: u32, thread: u32) {
     // The queries that see any key of the workgroup.
     let first = first_query(tile * THREADS) / TILE * TILE;
     let last = last_query(min(tile * THREADS + THREADS, constants.keys) - 1u);
-    for (var member = head * GROUP; member < head * GROUP + GROUP; member += 1u) {
+    for (var member = slice * MEMBERS; member < slice * MEMBERS + MEMBERS; member += 1u) {
         for (var base = first; base < last; base += TILE) {
             workgroupBarrier();
             for (var i = thread; i < TILE * UNITS; i += THREADS) {
@@ -59,6 +60,7 @@ fn main(number: u32, thread: u32) {
         }
     }
     if present {
+        let made = (home * constants.keys + key) * KEY_VALUE_HEADS + head;
         #{STORE}
     }
 }

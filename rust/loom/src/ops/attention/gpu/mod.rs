@@ -6,6 +6,7 @@ mod few_exchanging;
 mod few_queries;
 mod keep;
 mod rows;
+mod shares;
 mod text;
 mod tiled;
 mod tiles;
@@ -17,6 +18,7 @@ use crate::ops::Direction;
 use crate::shader::{GpuOperation, Operand, Recorder, Shader};
 use crate::{Error, Result};
 use few_queries::FewQueries;
+use shares::Shares;
 use text::{Across, Vectors, sight};
 use tiles::{Held, Tiles};
 
@@ -174,12 +176,20 @@ impl Attention {
             Some(tiles) => self.keys_in_tiles(tiles),
             None => self.keys_in_rows(),
         };
-        let shader = with_operands(shader, recorder)?.write("dk", vector, recorder.write(1)?).write(
+        let shares = Shares::new(self, recorder.rows() * self.key_value_heads * groups);
+        let elements = recorder.rows() * self.keys * self.key_value_heads * self.head_dim;
+        let gradients = [recorder.write(1)?, recorder.write(2)?];
+        let dk = shares.parts(recorder, gradients[0].clone(), elements)?;
+        let dv = shares.parts(recorder, gradients[1].clone(), elements)?;
+        let shader = shares.declare(with_operands(shader, recorder)?).write("dk", vector, dk.clone()).write(
             "dv",
             vector,
-            recorder.write(2)?,
+            dv.clone(),
         );
-        self.run(recorder, Across { shader, groups }, self.key_value_heads)?;
+        self.run(recorder, Across { shader, groups }, shares.heads(self))?;
+        for (parts, gradient) in [dk, dv].into_iter().zip(gradients) {
+            shares.join(recorder, parts, gradient, elements)?;
+        }
         if self.table_gradient { self.table_gradient(recorder, with_operands) } else { Ok(()) }
     }
 }
@@ -214,6 +224,9 @@ mod tests {
         both(&Attention { causal: true, ..Attention::new((130, 130), (2, 1), 8) }, 2);
         both(&Attention { causal: true, window: Some(70), ..Attention::new((200, 200), (1, 1), 4) }, 1);
         both(&Attention::new((3, 90), (1, 1), 128), 1);
+        // Four heads of queries to a head of keys, two to a workgroup.
+        both(&Attention { causal: true, ..Attention::new((3, 3), (8, 2), 4) }, 300);
+        both(&Attention { causal: true, ..Attention::new((17, 17), (8, 2), 4) }, 150);
     }
 
     /// Keys of one workgroup and of several, all of a query's hidden, and caches that are filled in part.

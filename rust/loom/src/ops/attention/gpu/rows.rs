@@ -84,7 +84,7 @@ impl Attention {
             .section("GATHER", each(n, gather))
             .section(
                 "STORE",
-                each(n, |u| format!("store_dk(mine, {u}u, dk{u});\nstore_dv(mine, {u}u, dv{u});")),
+                each(n, |u| format!("store_dk(made, {u}u, dk{u});\nstore_dv(made, {u}u, dv{u});")),
             );
         self.rows(shader, self.keys)
     }

@@ -4,9 +4,9 @@ use super::Attention;
 use super::text::Across;
 use super::tiles::{Tiles, four};
 
-/// Where a query's vector lies among all, and where a key's does.
+/// Where a query's vector lies among all, and where what a share makes of a key's does.
 const QUERY: &str = "(row * constants.queries + own) * HEADS + head";
-const KEY: &str = "(row * constants.keys + own) * KEY_VALUE_HEADS + head";
+const KEY: &str = "(home * constants.keys + own) * KEY_VALUE_HEADS + head";
 
 impl Attention {
     fn in_tiles(&self, part: &str, text: &str, functions: String, tiles: Tiles, vectors: usize) -> Across {

@@ -14,8 +14,6 @@ var<workgroup> mean_slopes: array<f32, OTHER>;
 var<workgroup> weights: array<vec4<f32>, OTHER * QUADS_STRIDE>;
 var<workgroup> slopes: array<vec4<f32>, OTHER * QUADS_STRIDE>;
 
-const GROUP: u32 = HEADS / KEY_VALUE_HEADS;
-
 // A weight, and the gradient of its score.
 fn weighed(
     row: u32, head: u32, query: u32, key: u32, last: u32, score: f32, gradient: f32, sum_log: f32, mean: f32,
@@ -36,8 +34,10 @@ fn main(number: u32, thread: u32) {
     // The first keys are seen by most queries, where not by all: those who take longest start first.
     let across = constants.groups / constants.tiles;
     let tile = number / across * OWN;
-    let head = number % across % KEY_VALUE_HEADS;
-    let row = number % across / KEY_VALUE_HEADS;
+    let slice = number % across % (KEY_VALUE_HEADS * SHARES);
+    let head = slice / SHARES;
+    let row = number % across / (KEY_VALUE_HEADS * SHARES);
+    let home = slice % SHARES * (across / (KEY_VALUE_HEADS * SHARES)) + row;
     for (var i = thread; i < OWN * UNITS; i += THREADS) {
         let key = tile + i / UNITS;
         let theirs = (row * constants.keys + key) * KEY_VALUE_HEADS + head;
@@ -51,7 +51,7 @@ fn main(number: u32, thread: u32) {
     // The queries that see any key of the workgroup.
     let first = first_query(tile) / OTHER * OTHER;
     let last = last_query(min(tile + OWN, constants.keys) - 1u);
-    for (var member = head * GROUP; member < head * GROUP + GROUP; member += 1u) {
+    for (var member = slice * MEMBERS; member < slice * MEMBERS + MEMBERS; member += 1u) {
         for (var base = first; base < last; base += OTHER) {
             workgroupBarrier();
             for (var i = thread; i < OTHER * UNITS; i += THREADS) {

@@ -229,7 +229,7 @@ impl Attention {
         let functions = self.vectors().functions(&names, &[]);
         let text = include_str!("units_keys.wgsl");
         let kernel = self.on_units(" keys", text, functions, &names, self.keys);
-        let own = "(row * constants.keys + tile + place) * KEY_VALUE_HEADS + head";
+        let own = "(home * constants.keys + tile + place) * KEY_VALUE_HEADS + head";
         let scores =
             self.scored("score", "keys", "0u", "0u") + &self.scored("gradient", "values", "OTHER", "OWN");
         let gathered =
@@ -268,6 +268,7 @@ fn half_functions(names: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::shares::Shares;
     use super::*;
     use crate::ops::attention::FixedMask;
     use crate::shader::Operand;
@@ -312,7 +313,9 @@ mod tests {
                     validate(op.forward_on_units(), &[&["q", "k", "v"], &masks[..]].concat(), &["y", "logs"]);
                     let read = [&["q", "k", "v", "dy", "logs", "means"], &masks[..]].concat();
                     validate(op.queries_on_units(), &read, &["dq"]);
-                    validate(op.keys_on_units(), &read, &["dk", "dv"]);
+                    let kernel = op.keys_on_units();
+                    let shader = Shares::new(&op, 1).declare(kernel.shader);
+                    validate(Across { shader, ..kernel }, &read, &["dk", "dv"]);
                 }
             }
         }

@@ -7,8 +7,6 @@ enable wgpu_cooperative_matrix;
 
 #{HALVES}
 
-const GROUP: u32 = HEADS / KEY_VALUE_HEADS;
-
 // Keys, then values at first; then queries and, behind them, the gradients of what they have gathered.
 var<workgroup> held: array<vec4<f16>, 2 * OTHER * STRIDE>;
 // Scores and, behind them, their weights' gradients.
@@ -52,8 +50,10 @@ fn main(number: u32, thread: u32, subgroup: u32) {
     // The first keys are seen by most queries, where not by all: those who take longest start first.
     let across = constants.groups / constants.tiles;
     let tile = number / across * OWN;
-    let head = number % across % KEY_VALUE_HEADS;
-    let row = number % across / KEY_VALUE_HEADS;
+    let slice = number % across % (KEY_VALUE_HEADS * SHARES);
+    let head = slice / SHARES;
+    let row = number % across / (KEY_VALUE_HEADS * SHARES);
+    let home = slice % SHARES * (across / (KEY_VALUE_HEADS * SHARES)) + row;
     let place = subgroup * 16u;
     for (var i = thread; i < OWN * PIECES; i += THREADS) {
         let key = tile + i / PIECES;
@@ -79,7 +79,7 @@ fn main(number: u32, thread: u32, subgroup: u32) {
     // The queries that see any key of the workgroup.
     let first = #{FIRST};
     let last = #{LAST};
-    for (var member = head * GROUP; member < head * GROUP + GROUP; member += 1u) {
+    for (var member = slice * MEMBERS; member < slice * MEMBERS + MEMBERS; member += 1u) {
         for (var base = first; base < last; base += OTHER) {
             workgroupBarrier();
             for (var i = thread; i < OTHER * PIECES; i += THREADS) {
