@@ -125,10 +125,11 @@ pub(super) fn choose([rows, columns, depth]: [usize; 3], layout: Layout, limits:
     best.1
 }
 
-/// On matrix units, where C is large.
+/// On matrix units, where C is large, but there is hardly a workgroup for each multiprocessor.
 pub const UNITS_LARGE: Tile = Tile::new(128, 128, 32, 8, 8);
-/// On matrix units, where C is large enough for two workgroups a multiprocessor and no more: half as many threads make as
-/// many sums.
+/// On matrix units, where C is large: half as many threads make as many sums, so that a multiprocessor's registers
+/// hold two workgroups, one of which multiplies while the other one loads, and each fragment that is read from the
+/// workgroup's memory goes into more products.
 pub const UNITS_BROAD: Tile = Tile::new(128, 128, 32, 8, 16);
 /// On matrix units, where it fills more multiprocessors than the large one.
 pub const UNITS_NARROW: Tile = Tile::new(128, 96, 32, 8, 12);
@@ -208,8 +209,8 @@ pub(super) fn choose_units([rows, columns, depth]: [usize; 3], limits: &Limits) 
                 cut = other;
             }
         }
-        if cut == (UNITS_LARGE, 1) && (PROCESSORS..=2 * PROCESSORS).contains(&large) {
-            cut = (UNITS_BROAD, 1);
+        if cut.0 == UNITS_LARGE && large * cut.1 >= PROCESSORS {
+            cut.0 = UNITS_BROAD;
         }
     }
     [cut, small].into_iter().find(|(tile, _)| fits(tile)).map(|(tile, parts)| Cut::Units(tile, parts))
@@ -293,11 +294,12 @@ mod tests {
 
     #[test]
     fn matrix_units_are_for_large_products() {
-        assert_eq!(choose_units([4096; 3], &ROOMY), Some(Cut::Units(UNITS_LARGE, 1)));
+        assert_eq!(choose_units([4096; 3], &ROOMY), Some(Cut::Units(UNITS_BROAD, 1)));
+        assert_eq!(choose_units([1280, 1280, 1024], &ROOMY), Some(Cut::Units(UNITS_LARGE, 1)));
         assert_eq!(choose_units([1024, 512, 784], &ROOMY), Some(Cut::Units(UNITS_SMALL, 1)));
         assert_eq!(choose_units([4096, 384, 384], &ROOMY), Some(Cut::Units(UNITS_NARROW, 1)));
         assert_eq!(choose_units([4096, 1024, 384], &ROOMY), Some(Cut::Units(UNITS_BROAD, 1)));
-        assert_eq!(choose_units([4096, 1536, 384], &ROOMY), Some(Cut::Units(UNITS_LARGE, 1)));
+        assert_eq!(choose_units([4096, 1536, 384], &ROOMY), Some(Cut::Units(UNITS_BROAD, 1)));
         assert_eq!(choose_units([384, 384, 4096], &ROOMY), Some(Cut::Units(UNITS_NARROW, 8)));
         assert_eq!(choose_units([384, 1024, 4096], &ROOMY), Some(Cut::Units(UNITS_FLAT, 4)));
         assert_eq!(choose_units([2048, 16, 2048], &ROOMY), Some(Cut::Units(UNITS_SLIM, 8)));
