@@ -117,31 +117,51 @@ def learn_classes(engine: Engine, config: TrainingConfig, data: Data) -> Trainin
 
 
 def weighed(engine: Engine, config: TrainingConfig) -> TrainingConfig:
-    """Returns the config with a weight for each class, where labels that are no class indices have them.
+    """Returns the config with a weight for each class, in the order of the outputs.
 
-    Whoever says how much 7 counts, among labels 3, 7 and 40, means the label and no place.
+    Whoever says how much 7 counts, among labels 3, 7 and 40, means the label and no place. Weights of the
+    classes of named outputs become lists here, whatever they are called; of a single output without labels
+    they stay as they are.
 
     Args:
-        engine: The network's.
-        config: How the training goes.
+        engine: The network's; it is built where it has named outputs.
+        config: The config, of named outputs one that `settled_outputs` has made.
 
     Raises:
-        ConfigError: A class that has a weight is none of the labels.
+        ConfigError: A class that has a weight is none of the labels, or out of range.
     """
     given = config.class_weight
-    if not isinstance(given, Mapping) or by_output(given):
+    if not isinstance(given, Mapping):
         return config
-    classes = classes_of(engine.native)
-    if classes is None or classes.kind != "integer":
-        return config
+    if by_output(given):
+        ports = engine.ports
+        assert ports is not None
+        known, shapes = ports.labels(), ports.output_shapes()
+        found = {
+            name: losses.expand_class_weight(
+                _by_label(weights, known.get(name), name), losses.class_count(shapes[name])
+            )
+            for name, weights in cast("Mapping[str, losses.ClassWeight]", given).items()
+        }
+        return replace(config, class_weight=cast("Any", found))
+    return replace(config, class_weight=_by_label(cast("Any", given), classes_of(engine.native)))
+
+
+def _by_label(
+    given: losses.ClassWeight, classes: Classes | None, output: str | None = None
+) -> losses.ClassWeight:
+    """Returns a weight for each of the labels, where classes have labels that are whole numbers."""
+    if classes is None or classes.kind != "integer" or not isinstance(given, Mapping):
+        return given
     for label in given:
         if label not in classes.values:
+            where = "" if output is None else f' of output "{output}"'
             raise ConfigError(
-                f"class_weight names class {label}, which is none of the labels: "
+                f"class_weight{where} names class {label}, which is none of the labels: "
                 f"{', '.join(classes.names[:10])}{', ...' if len(classes.names) > 10 else ''}"
             )
     weights = cast("Mapping[Any, float]", given)
-    return replace(config, class_weight=[weights.get(label, 1.0) for label in classes.values])
+    return [weights.get(label, 1.0) for label in classes.values]
 
 
 def _learned(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:

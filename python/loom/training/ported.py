@@ -84,7 +84,7 @@ def _example(names: Iterable[str]) -> str:
 
 
 def _class_weights(ports: Ports, given: object, chosen: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns a weight for each class of the outputs that have some."""
+    """Returns the weights of the classes of outputs that have some; `weighed` says of what class each is."""
     if given is None:
         return None
     if not by_output(given):
@@ -101,8 +101,7 @@ def _class_weights(ports: Ports, given: object, chosen: Mapping[str, Any]) -> di
                 f'class_weight: output "{name}" has the loss "{losses.name_of(chosen[name])}"; classes '
                 "are of cross_entropy and nll"
             )
-        classes = losses.class_count(ports.output_shapes()[name])
-        found[name] = losses.expand_class_weight(weights, classes)
+        found[name] = weights
     return found
 
 
