@@ -271,7 +271,7 @@ class BatchFeed:
         """Runs the step that is ready."""
         batches, self._next = self._next, []
         if self._form.sizing is not None:
-            batches = self._form.sizing.of_equal_extents(batches)
+            self._form.sizing.take_equal(batches)
             self.newest = batches
         if shared is not None:
             if len(batches) > 1:
