@@ -430,8 +430,8 @@ def _batch(
         raise DataError(
             "weights by name are of named outputs, and this network has one output: give an array"
         )
-    # Samples of open extents are put into rows of like ones afterwards.
-    if sizing is None:
+    # Samples of open extents are put into rows of like ones afterwards; those of one input are rows.
+    if sizing is None and ports.inputs:
         given = ports.pack(given, engine.precision)
     return TrainingBatch(given, target, weight)
 
