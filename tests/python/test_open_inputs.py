@@ -530,3 +530,18 @@ def test_accumulated_batches_of_steps_by_output_are_those_of_lists(accumulate: i
     # The step goes where the slope of the whole loss says.
     plain = tagger()
     follow(plain, listed, config(loss=TOLD, epochs=1, accumulate=4, optimizer="sgd", learning_rate=0.1))
+
+
+def test_labels_of_steps_may_be_whole_numbers_with_gaps() -> None:
+    x, y = sentences(30)
+    named = {**y, "odd": [np.array([4, 9])[each] for each in y["odd"]]}
+    weighted = {"odd": {9: 3.0}}, {"odd": {1: 3.0}}
+    net, other = tagger(), tagger()
+    one = loom.train(net, (x, named), config(loss=TOLD, class_weight=weighted[0], validation_split=0.2))
+    two = loom.train(other, (x, y), config(loss=TOLD, class_weight=weighted[1], validation_split=0.2))
+    assert one.history == two.history
+    assert net.evaluate((x, named)) == other.evaluate((x, y))
+    said: Any = net.predict_classes(x)
+    places: Any = other.predict_classes(x)
+    for found, place in zip(said["odd"], places["odd"], strict=True):
+        np.testing.assert_array_equal(found, np.array([4, 9])[place])

@@ -61,6 +61,7 @@ class OutputTargets:
             for name, length in sizing.output_lengths.items()
             if length is not None
         }
+        self._opened = {name for name, shape in sizing.named_output_shapes.items() if None in shape}
         given = by_name("target", target, ports.output_names)
         self._targets = {name: self._of_output(name, given[name], samples) for name in ports.output_names}
         for name, part in self._targets.items():
@@ -79,7 +80,7 @@ class OutputTargets:
         length = self._sizing.output_lengths[name]
         if length is not None:
             return targets_of_steps(given, samples.of_length(length), known, what)
-        if None not in self._sizing.named_output_shapes[name]:
+        if name not in self._opened:
             return as_names(given)
         found = [as_names(each) for each in given]
         if known is None:
@@ -132,7 +133,9 @@ class OutputTargets:
                 parts[name] = np.stack([part[number] for number in picked])
             else:
                 parts[name] = filled_steps([part[number] for number in picked], steps[length])
-        target = self._ports.pack_targets(parts, self._kinds, self._sizing.precision, labels=self._labels)
+        # Those of steps and places are class indices already.
+        labels = {name: known for name, known in self._labels.items() if name not in self._opened}
+        target = self._ports.pack_targets(parts, self._kinds, self._sizing.precision, labels=labels)
         if not self._counts and not self._weights:
             return target, None
         columns = [self._columns(name, picked, steps) for name in self._ports.output_names]
