@@ -532,6 +532,29 @@ def test_accumulated_batches_of_steps_by_output_are_those_of_lists(accumulate: i
     follow(plain, listed, config(loss=TOLD, epochs=1, accumulate=4, optimizer="sgd", learning_rate=0.1))
 
 
+def test_weights_of_samples_are_what_the_mean_of_outputs_with_steps_is_over() -> None:
+    x, y = sentences(14)
+    weight = np.random.default_rng(3).uniform(0.2, 3, 14)
+    plain, net = config(loss=TOLD, epochs=1), tagger()
+    # Each sample's loss, by itself.
+    each = [
+        net.evaluate(([x[number]], {name: part[number : number + 1] for name, part in y.items()}), plain)
+        for number in range(14)
+    ]
+    found = net.evaluate((x, y, weight), replace(plain, validation_batch_size=4))
+    for name, value in found.items():
+        expected = sum(w * one[name] for w, one in zip(weight, each, strict=True)) / weight.sum()
+        assert abs(value - expected) < 1e-12, name
+    # How large weights are all together is no matter, in steps of several batches neither.
+    nets = [tagger() for _ in range(2)]
+    settings = config(loss=TOLD, epochs=1, batch_size=3, accumulate=2, optimizer="sgd", learning_rate=0.3)
+    for other, factor in zip(nets, (1.0, 7.0), strict=True):
+        loom.train(other, (x, y, factor * weight), settings)
+    for name, values in nets[0].state_dict().items():
+        np.testing.assert_allclose(nets[1].state_dict()[name], values, rtol=0, atol=1e-12, err_msg=name)
+    follow(net, (x, y, weight), replace(settings, batch_size=7, learning_rate=0.1))
+
+
 def test_labels_of_steps_may_be_whole_numbers_with_gaps() -> None:
     x, y = sentences(30)
     named = {**y, "odd": [np.array([4, 9])[each] for each in y["odd"]]}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from loom import losses, metrics
 from loom._settings.suggestions import shown, unknown
 from loom._typing import TargetKind
+from loom.convert import DividedWeights
 from loom.data import Classes, Data, TrainingBatch
 from loom.data.foreign import adopted
 from loom.engine import Engine
@@ -114,14 +115,14 @@ class OutputParts:
         targets: Likewise, as they lay in rows of targets.
         counts: How much each row counts in an output's loss, or each place: all of a sample's together as
             much as those of another.
-        rows: How many samples there are.
+        divisor: What the mean is over: how many samples there are, or what all of them together count.
         labelled: Whether targets that may be class indices are.
     """
 
     outputs: Mapping[str, NDArray[Any]]
     targets: Mapping[str, NDArray[Any]]
     counts: Mapping[str, NDArray[np.float64]]
-    rows: int
+    divisor: float
     labelled: bool
 
     @classmethod
@@ -166,7 +167,8 @@ class OutputParts:
             given[name], wanted[name] = output[real], target[real]
             # The engine divides by all places that there is room for.
             counts[name] = np.broadcast_to(mine / places, (rows, places))[real]
-        return cls(given, wanted, counts, rows, labelled)
+        divisor = weight.divisor if isinstance(weight, DividedWeights) else float(rows)
+        return cls(given, wanted, counts, divisor, labelled)
 
     @classmethod
     def joined(cls, parts: Sequence[OutputParts]) -> OutputParts:
@@ -176,8 +178,8 @@ class OutputParts:
             names = getattr(parts[0], what)
             return {name: np.concatenate([getattr(part, what)[name] for part in parts]) for name in names}
 
-        rows, labelled = sum(part.rows for part in parts), parts[0].labelled
-        return cls(together("outputs"), together("targets"), together("counts"), rows, labelled)
+        divisor, labelled = sum(part.divisor for part in parts), parts[0].labelled
+        return cls(together("outputs"), together("targets"), together("counts"), divisor, labelled)
 
 
 def _by_place(array: NDArray[Any]) -> NDArray[Any]:
@@ -285,7 +287,7 @@ class LossOfOutput(_OfOutput):
         given, wanted, labelled = self._parts(outputs, targets)
         mine, divisor = None, float(len(given))
         if isinstance(outputs, OutputParts):
-            mine, divisor = outputs.counts[self._output], float(outputs.rows)
+            mine, divisor = outputs.counts[self._output], outputs.divisor
         elif weights is not None:
             mine = weights[:, self._ports.output_names.index(self._output)]
             divisor = float(weights[:, -1].sum())
