@@ -568,3 +568,26 @@ def test_labels_of_steps_may_be_whole_numbers_with_gaps() -> None:
     places: Any = other.predict_classes(x)
     for found, place in zip(said["odd"], places["odd"], strict=True):
         np.testing.assert_array_equal(found, np.array([4, 9])[place])
+
+
+def test_metrics_of_samples_of_any_length_are_the_same_in_shards() -> None:
+    x, y = sentences(22)
+
+    def trained(made: Callable[[], loom.Network], data: Any, settings: Any, ranks: Any = None) -> Any:
+        return loom.train(made(), data, settings, distributed=ranks).history
+
+    def spread(output: Any, target: Any) -> float:
+        return float(np.abs(output - target).max())
+
+    steps = config(loss=TOLD, metrics={"odd": ["accuracy"], "sum": [spread]}, batch_size=10)
+    whole = config(metrics={"kind": ["accuracy"], "score": ["mae"]}, batch_size=12)
+    for made, data, settings in ((tagger, (x, y), steps), (described, samples(), whole)):
+        expected = trained(made, data, settings)
+        shared = replace(settings, shards=3)
+
+        def run(ranks: Any, made: Any = made, data: Any = data, shared: Any = shared) -> Any:
+            return trained(made, data, shared, ranks)
+
+        for found in (trained(made, data, shared), *loom.distributed.threads(2, run)):
+            for name, values in expected.items():
+                np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-12, err_msg=name)

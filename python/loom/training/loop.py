@@ -37,7 +37,7 @@ from loom.measuring.settings import watch_settings
 from loom.training.automatic import is_open, settled, settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.course import Course
-from loom.training.evaluation import Evaluation, in_order
+from loom.training.evaluation import Evaluation, in_order, joined
 from loom.training.feed import ArrayFeed, BatchFeed, Form, Seen
 from loom.training.identity import callbacks_identity, data_identity, settings_identity
 from loom.training.labelling import as_known, learn_classes, with_indices
@@ -557,6 +557,8 @@ class _Run:
                 newest = [(outputs, self.form.targets(targets)) for outputs, targets in self.trainer.newest()]
                 read = getattr(self.feed, "newest", [])
                 if read and self.form.ports is not None:
+                    # What a step in shards gives is of one batch.
+                    newest = newest if self.shared is None else [cast("Any", joined(newest))]
                     seen += [
                         self.form.seen(examples[0], *both, examples[2])
                         for examples, both in zip(read, newest, strict=True)
