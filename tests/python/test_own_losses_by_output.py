@@ -545,6 +545,11 @@ def test_weights_of_an_output_s_classes_go_by_its_labels() -> None:
         for target, settings in ((y, config), (places, other))
     ]
     np.testing.assert_array_equal(*rates)
+    steppers = [
+        loom.Stepper(loom.Mesh(net, rows=ROWS, window=4), settings, ticks=4)
+        for net, settings in ((labelled, config), (placed, other))
+    ]
+    assert steppers[0].step(x, y) == steppers[1].step(x, places) is not None
     receipt = two_heads().fit(x, y, **weighted_fit(by_label), receipt=True).receipt
     assert loom.reproduce(receipt, (x, y)).difference is None
     with pytest.raises(ConfigError, match=r'output "kind" names class 1, which is none of the labels: 3, 7'):
