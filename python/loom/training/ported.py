@@ -450,6 +450,11 @@ class _Batches:
     def __len__(self) -> int:
         return len(cast("Any", self._batches))
 
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether going through it changes nothing, and gives the same each time."""
+        return isinstance(self._batches, (list, tuple))
+
     def __getattr__(self, name: str) -> object:
         # What the data says of its epochs and its position.
         if name in {"set_epoch", "state_dict", "load_state_dict"}:
