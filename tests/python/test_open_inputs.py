@@ -553,6 +553,9 @@ def test_weights_of_samples_are_what_the_mean_of_outputs_with_steps_is_over() ->
     for name, values in nets[0].state_dict().items():
         np.testing.assert_allclose(nets[1].state_dict()[name], values, rtol=0, atol=1e-12, err_msg=name)
     follow(net, (x, y, weight), replace(settings, batch_size=7, learning_rate=0.1))
+    for call in (loom.train, loom.evaluate):
+        with pytest.raises(DataError, match="weight of every sample is zero"):
+            call(net, (x, y, np.zeros(14)), plain)
 
 
 def test_labels_of_steps_may_be_whole_numbers_with_gaps() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._typing import Foreign
+from loom.convert import as_numpy
 from loom.data import ArraySource, Data, Padded, TrainingBatch
 from loom.data.buckets import Buckets
 from loom.data.foreign import adopted
@@ -104,6 +105,8 @@ def dealt(
             raise DataError("validation_split needs data in arrays or lists; give validation= for batches")
         batches = _Batches(data, sizing, _aim(engine, config), alike)
         return (iter(batches) if iter(data) is data else cast("Data", batches)), None
+    if pair.weight is not None and not isinstance(pair.weight, Mapping) and not np.any(as_numpy(pair.weight)):
+        raise DataError("data: the weight of every sample is zero, and at least one must count")
     aim = _aim(engine, config)
     held = None
     if learns and config.validation_split > 0:
