@@ -30,6 +30,7 @@ __all__ = [
     "as_known",
     "indexed",
     "learn_classes",
+    "tabled",
     "takes_labels",
     "together",
     "unequal",
@@ -53,6 +54,29 @@ def as_known(engine: Engine, data: Data, config: TrainingConfig | None, *, learn
     Raises:
         DataError: It is a frame, and the network has no encoder.
     """
+    data = tabled(engine, data, learns=learns)
+    if isinstance(data, Table):
+        return data
+    found: Data
+    if config is None:
+        found = adopted(data)
+    else:
+        shuffle = learns and config.shuffle
+        found = adopted(data, batch_size=config.batch_size, shuffle=shuffle, seed=config.seed)
+    return found
+
+
+def tabled(engine: Engine, data: Data, *, learns: bool = False) -> Data:
+    """Returns the table that the network's encoder makes of a frame; other data as it is.
+
+    Args:
+        engine: The network's.
+        data: What was given.
+        learns: Whether the network keeps the encoder of a table from now on.
+
+    Raises:
+        DataError: It is a frame, and the network has no encoder.
+    """
     if isinstance(data, Table):
         if learns:
             remember_encoder(engine.native, data.encoder)
@@ -69,13 +93,7 @@ def as_known(engine: Engine, data: Data, config: TrainingConfig | None, *, learn
                 f"data: a {type(data).__module__.partition('.')[0]} frame does not say what is told of it; "
                 "make a table of it, table = loom.data.columns(frame, target=...), and give that"
             )
-    found: Data
-    if config is None:
-        found = adopted(data)
-    else:
-        shuffle = learns and config.shuffle
-        found = adopted(data, batch_size=config.batch_size, shuffle=shuffle, seed=config.seed)
-    return found
+    return data
 
 
 def takes_labels(config: TrainingConfig, output_shape: tuple[int, ...]) -> bool:

@@ -19,7 +19,7 @@ from loom.engine.told import remember_classes_by_output
 from loom.errors import ConfigError, DataError, DTypeError, ShapeError
 from loom.losses import OwnLoss
 from loom.training.config import TrainingConfig
-from loom.training.labelling import BINARY, are_no_indices, together, unequal, weighed
+from loom.training.labelling import BINARY, are_no_indices, tabled, together, unequal, weighed
 from loom.training.ported import metrics_under
 
 __all__ = ["settled_by_targets"]
@@ -46,6 +46,7 @@ def settled_by_targets(
     if ports is None or not ports.outputs or data is None:
         return config, data
     engine.build()
+    data = tabled(engine, data, learns=learns)
     data = adopted(data, batch_size=config.batch_size, shuffle=learns and config.shuffle, seed=config.seed)
     if learns:
         _learn(engine, config, data)

@@ -21,6 +21,7 @@ from loom.engine import Engine
 from loom.engine.ports import Ports, apart, by_name
 from loom.errors import ConfigError, DataError
 from loom.training.config import TrainingConfig, by_output
+from loom.training.labelling import tabled
 
 __all__ = [
     "LossOfOutput",
@@ -380,7 +381,8 @@ def packed(engine: Engine, config: TrainingConfig, data: Data | None, *, learns:
         config: A settled config.
         data: (x, y) or (x, y, weight), a `TrainingBatch`, or an iterable of either, with dictionaries or data
             frames as x and y; data sets of other packages are dealt out in batches.
-        learns: Whether it is learned from, so that data sets are shuffled where the config says so.
+        learns: Whether it is learned from, so that data sets are shuffled where the config says so, and the
+            network keeps the encoder of a table.
 
     Raises:
         DataError, ConfigError, ShapeError, DTypeError, InvalidValueError: As `Ports.pack` and
@@ -390,6 +392,7 @@ def packed(engine: Engine, config: TrainingConfig, data: Data | None, *, learns:
     if ports is None or data is None:
         return data
     engine.build()
+    data = tabled(engine, data, learns=learns)
     data = adopted(data, batch_size=config.batch_size, shuffle=learns and config.shuffle, seed=config.seed)
     batches = isinstance(data, tuple) and bool(data) and all(isinstance(e, TrainingBatch) for e in data)
     # As they are known now: who looks at a network for a while may have it forget them.
