@@ -6,6 +6,9 @@ The texts are those of tests/python/test_expressions.py, which compares them wit
 differences; here JAX reads them, by functions of its own, and derives them itself. Says the largest
 differences, and ends with an error where one is larger than rounding can account for. Where JAX's derivative
 is no number (infinity times 0, as of `u ** 0.7` at 0), nothing is compared; how many these are is told.
+
+JAX compiles an operation once for each shape, so that arrays are filled up to one number of columns. The
+interpreter has pytest, too, which the tests import.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ jax.config.update("jax_enable_x64", True)
 TESTS = Path(__file__).parents[2] / "tests" / "python" / "test_expressions.py"
 UNKNOWN: list[int] = []
 """How many numbers of each array could not be compared."""
+COLUMNS = 20
+"""How many columns there are in JAX; no expression has more."""
 VALUE, DERIVATIVE = 1e-12, 1e-9
 """What values and derivatives may differ by, of the largest there is, or of 1."""
 
@@ -81,12 +86,25 @@ def compared(module: Any, seed: int) -> tuple[str, float, dict[str, float]]:  # 
     def computed(x: Any, a: Any, b: Any) -> Any:  # noqa: ANN401 - arrays of JAX
         return eval(text, {}, {**FUNCTIONS, "x": x, "a": a, "b": b}) + 0 * x
 
-    expected, back = jax.vjp(computed, jnp.asarray(x), jnp.asarray(a), jnp.asarray(b))
+    columns = x.shape[-1]
+    given = {"x": x, "a": a, "b": b}
+    # A parameter may have no columns, or one that all share.
+    wide = {name: array.shape[-1] == columns and array.shape[-1:] != (1,) for name, array in given.items()}
+    wide["x"] = True
+    filled = [jnp.asarray(filled_up(array, "edge") if wide[name] else array) for name, array in given.items()]
+    expected, back = jax.vjp(computed, *filled)
+    # What was filled up counts nowhere.
+    of_jax = dict(zip(given, map(np.asarray, back(jnp.asarray(filled_up(dy, "constant")))), strict=True))
+    of_jax = {name: array[..., :columns] if wide[name] else array for name, array in of_jax.items()}
     gradients = net.layers[0].gradients
-    of_jax = dict(zip("xab", back(jnp.asarray(dy)), strict=True))
     found = {"x": dx, "a": gradients["a"], "b": gradients["b"]}
     off = {name: relative(np.reshape(found[name], of_jax[name].shape), of_jax[name]) for name in found}
-    return text, relative(y, expected), off
+    return text, relative(y, np.asarray(expected)[..., :columns]), off
+
+
+def filled_up(array: Any, mode: Any) -> Any:  # noqa: ANN401 - arrays, and how NumPy fills them
+    """Returns an array of `COLUMNS` columns."""
+    return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, COLUMNS - array.shape[-1])], mode=mode)
 
 
 def main() -> None:

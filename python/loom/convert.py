@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from loom._typing import ArrayLike, LabelArray, Precision, RealArray, SupportsArray, SupportsDLPack
 from loom.errors import DTypeError, InvalidValueError, NonFiniteError, ShapeError
 
-__all__ = ["SizedRows", "as_input", "as_labels", "as_numpy", "as_real_array", "real_dtype"]
+__all__ = ["DividedWeights", "SizedRows", "as_input", "as_labels", "as_numpy", "as_real_array", "real_dtype"]
 
 _SMALL_FLOATS = ("bfloat16", "float8", "float6", "float4", "int4", "uint4", "int2", "uint2")
 """Extension dtypes (of the package ml_dtypes) that hold real numbers."""
@@ -25,6 +25,16 @@ class SizedRows(np.ndarray[Any, Any]):
 
     def __array_finalize__(self, other: object) -> None:
         self.extents = getattr(other, "extents", ())
+
+
+class DividedWeights(np.ndarray[Any, Any]):
+    """Weights of rows by output, or by step, of a mean over something else than how many rows there are."""
+
+    divisor: float = 0.0
+    """What all rows together count in the mean."""
+
+    def __array_finalize__(self, other: object) -> None:
+        self.divisor = getattr(other, "divisor", 0.0)
 
 
 def as_numpy(x: ArrayLike, *, what: str = "input") -> NDArray[Any]:
@@ -42,7 +52,7 @@ def as_numpy(x: ArrayLike, *, what: str = "input") -> NDArray[Any]:
         DTypeError: The object cannot be turned into an array of numbers.
         ShapeError: Nested lists have rows of different lengths.
     """
-    if type(x) is np.ndarray or isinstance(x, SizedRows):
+    if type(x) is np.ndarray or isinstance(x, (DividedWeights, SizedRows)):
         return x
     if isinstance(x, Mapping):
         raise DTypeError(

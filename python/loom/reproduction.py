@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from loom._settings.calls import explained
 from loom.device import devices
@@ -20,6 +20,7 @@ from loom.training.identity import callbacks_identity, data_identity, difference
 from loom.training.named_targets import settled_by_targets
 from loom.training.ported import packed, settled_outputs
 from loom.training.receipt import Receipt, require_receipt
+from loom.training.sized import dealt, told
 
 if TYPE_CHECKING:
     from loom.callbacks import Callback
@@ -173,8 +174,12 @@ def _check_same(
         raise ConfigError("the settings are not the receipt's:\n  " + "\n  ".join(found))
     taken = packed(engine, config, seen, learns=True)
     held = packed(engine, config, validation)
-    for name, given, told in (("data", taken, known.data), ("validation", held, known.validation)):
-        found = differences(told, data_identity(given, whole=True), name)
+    if engine.sizing is not None:
+        config = told(engine, config, cast("Data", taken))
+        taken, cut_off = dealt(engine, config, taken, learns=True)
+        held = cut_off if held is None else dealt(engine, config, held)[0]
+    for name, given, wanted in (("data", taken, known.data), ("validation", held, known.validation)):
+        found = differences(wanted, data_identity(given, whole=True), name)
         if found:
             raise DataError("the data is not what the receipt is of:\n  " + "\n  ".join(found))
 

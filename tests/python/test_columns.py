@@ -310,3 +310,26 @@ def test_gaps_of_pandas_own_kind() -> None:
         net.fit(np.ones((4, 1)), frames[0]["city"], verbose=False)
     with pytest.raises(loom.DataError, match="deviation is infinite"):
         loom.data.columns({"a": [1e300, -1e300], "sold": [0.0, 1.0]}, target="sold")
+
+
+def test_a_network_with_named_inputs_keeps_how_a_table_was_read(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    frame = {
+        "size": rng.normal(80, 20, 60),
+        "city": rng.choice(["Oslo", "Rome", "Lima"], 60),
+        "price": rng.choice(["high", "low"], 60),
+    }
+    table = columns(frame, "price", inputs="dict")
+    cities = table.encoder.sizes["city"]
+    net = loom.Network(inputs={"numbers": 1, "city": loom.Categories(cities)}, grid=(1, 3), seed=0)
+    net.enter("city", (0, 1))[0, 1].add(nn.Embedding(cities, 3), nn.Flatten())
+    net.link((0, 0), (0, 2), combine="concat")[0, 2].add(nn.Dense(2))
+    result = net.fit(table, epochs=2, loss="cross_entropy", validation_data=frame, verbose=False)
+    assert net.encoder == table.encoder
+    net.save(tmp_path / "net.loom")
+    again = loom.load(tmp_path / "net.loom")
+    for each in (net, again):
+        np.testing.assert_array_equal(each.predict(frame), net.predict(table.x))
+        assert set(each.predict_classes(frame)) <= {"high", "low"}
+    assert net.evaluate(frame) == net.evaluate(table) == net.evaluate((table.x, table.y))
+    assert result.history["val_loss"][-1] == net.evaluate(table)["loss"]

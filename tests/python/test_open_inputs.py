@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -440,3 +441,156 @@ def test_what_does_not_fit_is_refused_by_name(
 ) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+def micro_batches() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Batches of different lengths, and of different numbers of samples."""
+    rng, found = np.random.default_rng(5), []
+    for rows, text, sound in ((3, 11, 2), (5, 1, 7), (2, 4, 1), (4, 2, 9)):
+        x = {
+            "text": rng.integers(0, 20, (rows, text)),
+            "sound": [rng.normal(size=(rng.integers(1, sound + 1), 3)) for _ in range(rows)],
+            "table": rng.normal(size=(rows, 3)),
+        }
+        found.append((x, {"kind": rng.integers(0, 2, rows), "score": rng.normal(size=rows)}))
+    return found
+
+
+def by_hand(net: loom.Network, batches: Any, rate: float) -> float:
+    """One step by the mean over all samples, its gradients added up batch by batch; returns the loss."""
+    rows, loss = sum(len(y["score"]) for _, y in batches), 0.0
+    net.set_optimizer("sgd")
+    for x, y in batches:
+        output: Any = net.forward(x)
+        share = len(y["score"]) / rows
+        kind, of_kind = loom.losses.cross_entropy(output["kind"], y["kind"])
+        score, of_score = loom.losses.huber(output["score"], y["score"][:, None])
+        loss += share * (kind + score)
+        net.backward({"kind": share * of_kind, "score": share * of_score})
+    net.apply_gradients(rate)
+    return loss
+
+
+def test_accumulated_batches_of_different_lengths_are_the_mean_of_all_samples() -> None:
+    settings = config(epochs=1, accumulate=2, optimizer="sgd", learning_rate=0.3)
+    net, other, batches = described(), described(), micro_batches()
+    result = loom.train(net, batches, settings)
+    losses = [by_hand(other, batches[start : start + 2], 0.3) for start in (0, 2)]
+    # The loss of an epoch is the mean over its samples.
+    assert abs(result.loss_history[0] - (8 * losses[0] + 6 * losses[1]) / 14) < 1e-12
+    for name, expected in other.state_dict().items():
+        np.testing.assert_allclose(net.state_dict()[name], expected, rtol=0, atol=1e-13, err_msg=name)
+    # All at once, and from data that writes one batch where the one before was.
+    whole, reused = described(), described()
+    loom.train(whole, batches, replace(settings, accumulate=4))
+    by_hand(again := described(), batches, 0.3)
+    for name, expected in again.state_dict().items():
+        np.testing.assert_allclose(whole.state_dict()[name], expected, rtol=0, atol=1e-13, err_msg=name)
+
+    def overwriting() -> Iterator[Any]:
+        for x, y in batches:
+            mine = ({**x, "table": x["table"].copy()}, {**y, "score": y["score"].copy()})
+            yield mine
+            mine[0]["table"][:], mine[1]["score"][:] = np.nan, np.nan
+
+    loom.train(reused, overwriting(), settings)
+    assert reused.fingerprint() == net.fingerprint()
+
+
+def test_accumulated_batches_of_different_lengths_learn_the_same_on_a_gpu(gpu: str) -> None:
+    settings = config(epochs=1, accumulate=3, optimizer="sgd", learning_rate=0.3)
+    net, other = described(precision="float32"), described()
+    loom.train(net, micro_batches(), replace(settings, device=gpu))
+    batches = micro_batches()
+    by_hand(other, batches[:3], 0.3)
+    by_hand(other, batches[3:], 0.3)
+    for name, expected in other.state_dict().items():
+        np.testing.assert_allclose(net.state_dict()[name], expected, rtol=0, atol=3e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("accumulate", [2, 3])
+def test_accumulated_batches_of_steps_by_output_are_those_of_lists(accumulate: int) -> None:
+    x, y = sentences(15)
+    rng = np.random.default_rng(2)
+    weight = {"odd": [rng.uniform(0, 2, len(each)) for each in x], "long": rng.uniform(0, 2, 15)}
+    listed: Any = [
+        tuple(
+            {name: each[cut] for name, each in part.items()} if isinstance(part, dict) else part[cut]
+            for part in (x, y, weight)
+        )
+        for cut in (slice(start, start + 4) for start in range(0, 15, 4))
+    ]
+    settings: Any = {"loss": TOLD, "accumulate": accumulate, "batch_size": 4, "shuffle": False}
+    metrics: Any = {"odd": ["accuracy"]}
+    nets = [tagger() for _ in range(2)]
+    one = loom.train(nets[0], (x, y, weight), config(metrics=metrics, **settings))
+    two = loom.train(nets[1], listed, config(metrics=metrics, **settings))
+    assert one.history == two.history
+    assert nets[0].fingerprint() == nets[1].fingerprint()
+    # The step goes where the slope of the whole loss says.
+    plain = tagger()
+    follow(plain, listed, config(loss=TOLD, epochs=1, accumulate=4, optimizer="sgd", learning_rate=0.1))
+
+
+def test_weights_of_samples_are_what_the_mean_of_outputs_with_steps_is_over() -> None:
+    x, y = sentences(14)
+    weight = np.random.default_rng(3).uniform(0.2, 3, 14)
+    plain, net = config(loss=TOLD, epochs=1), tagger()
+    # Each sample's loss, by itself.
+    each = [
+        net.evaluate(([x[number]], {name: part[number : number + 1] for name, part in y.items()}), plain)
+        for number in range(14)
+    ]
+    found = net.evaluate((x, y, weight), replace(plain, validation_batch_size=4))
+    for name, value in found.items():
+        expected = sum(w * one[name] for w, one in zip(weight, each, strict=True)) / weight.sum()
+        assert abs(value - expected) < 1e-12, name
+    # How large weights are all together is no matter, in steps of several batches neither.
+    nets = [tagger() for _ in range(2)]
+    settings = config(loss=TOLD, epochs=1, batch_size=3, accumulate=2, optimizer="sgd", learning_rate=0.3)
+    for other, factor in zip(nets, (1.0, 7.0), strict=True):
+        loom.train(other, (x, y, factor * weight), settings)
+    for name, values in nets[0].state_dict().items():
+        np.testing.assert_allclose(nets[1].state_dict()[name], values, rtol=0, atol=1e-12, err_msg=name)
+    follow(net, (x, y, weight), replace(settings, batch_size=7, learning_rate=0.1))
+    for call in (loom.train, loom.evaluate):
+        with pytest.raises(DataError, match="weight of every sample is zero"):
+            call(net, (x, y, np.zeros(14)), plain)
+
+
+def test_labels_of_steps_may_be_whole_numbers_with_gaps() -> None:
+    x, y = sentences(30)
+    named = {**y, "odd": [np.array([4, 9])[each] for each in y["odd"]]}
+    weighted = {"odd": {9: 3.0}}, {"odd": {1: 3.0}}
+    net, other = tagger(), tagger()
+    one = loom.train(net, (x, named), config(loss=TOLD, class_weight=weighted[0], validation_split=0.2))
+    two = loom.train(other, (x, y), config(loss=TOLD, class_weight=weighted[1], validation_split=0.2))
+    assert one.history == two.history
+    assert net.evaluate((x, named)) == other.evaluate((x, y))
+    said: Any = net.predict_classes(x)
+    places: Any = other.predict_classes(x)
+    for found, place in zip(said["odd"], places["odd"], strict=True):
+        np.testing.assert_array_equal(found, np.array([4, 9])[place])
+
+
+def test_metrics_of_samples_of_any_length_are_the_same_in_shards() -> None:
+    x, y = sentences(22)
+
+    def trained(made: Callable[[], loom.Network], data: Any, settings: Any, ranks: Any = None) -> Any:
+        return loom.train(made(), data, settings, distributed=ranks).history
+
+    def spread(output: Any, target: Any) -> float:
+        return float(np.abs(output - target).max())
+
+    steps = config(loss=TOLD, metrics={"odd": ["accuracy"], "sum": [spread]}, batch_size=10)
+    whole = config(metrics={"kind": ["accuracy"], "score": ["mae"]}, batch_size=12)
+    for made, data, settings in ((tagger, (x, y), steps), (described, samples(), whole)):
+        expected = trained(made, data, settings)
+        shared = replace(settings, shards=3)
+
+        def run(ranks: Any, made: Any = made, data: Any = data, shared: Any = shared) -> Any:
+            return trained(made, data, shared, ranks)
+
+        for found in (trained(made, data, shared), *loom.distributed.threads(2, run)):
+            for name, values in expected.items():
+                np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-12, err_msg=name)

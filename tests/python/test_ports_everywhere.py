@@ -365,3 +365,23 @@ def test_several_outputs_of_one_input_are_asked_for_by_name() -> None:
     for name in found:
         np.testing.assert_allclose(found[name], expected[name], atol=1e-5)
     np.testing.assert_allclose(loom.models.onnx.load(content).predict(x), expected["large"], atol=1e-5)
+
+
+def test_one_input_of_whole_numbers_without_a_name_has_outputs_with_names() -> None:
+    def made(**inputs: Any) -> loom.Network:
+        net = loom.Network(**inputs, grid=(1, 3), precision="float64", seed=2)
+        net[0, 0].add(nn.Embedding(6, 3), nn.GRU(5))
+        net[0, 1].add(nn.Dense(2))
+        net.link((0, 0), (0, 2), combine="replace")[0, 2].add(nn.Dense(1))
+        return net.output("kind", (0, 1)).output("age", (0, 2))
+
+    x = RNG.integers(0, 6, (ROWS, 4))
+    y = {"kind": RNG.integers(0, 2, ROWS), "age": RNG.normal(size=ROWS)}
+    net, named = made(input_shape=4), made(inputs={"word": loom.Categories(6, length=4)})
+    settings = quiet(validation_split=0.2)
+    one, two = loom.train(net, (x, y), settings), loom.train(named, ({"word": x}, y), settings)
+    assert one.history == two.history
+    assert net.evaluate((x, y)) == named.evaluate(({"word": x}, y))
+    assert loom.Trainer(net, quiet()).step(x, y) == loom.Trainer(named, quiet()).step({"word": x}, y)
+    found, expected = loom.find_rate(net, (x, y), quiet()), loom.find_rate(named, ({"word": x}, y), quiet())
+    np.testing.assert_array_equal(found.losses, expected.losses)

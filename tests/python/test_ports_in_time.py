@@ -481,3 +481,42 @@ def test_named_inputs_take_other_extents() -> None:
         loom.Sequential([nn.Dense(2)], input_shape=(4, 2)).resized({"x": (5, 2)})
     with pytest.raises(ShapeError, match="weight"):
         net.resized({"sound": (7, 4), "letter": 7})
+
+
+@pytest.mark.parametrize("kind", ["gru", "attention"])
+def test_onnx_models_of_several_outputs_over_time_come_back(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("onnx")
+    layers: dict[str, list[nn.Layer]] = {
+        "gru": [nn.GRU(6, return_sequences=True)],
+        "attention": [nn.Dense(6), nn.MultiHeadAttention(2, causal=True)],
+    }
+    net = loom.Network(
+        inputs={"sound": (7, 3), "letter": loom.Categories(5, length=7)},
+        grid=(1, 5),
+        precision="float64",
+        seed=4,
+    )
+    net[0, 0].add(*layers[kind])
+    net.enter("letter", (0, 1))[0, 1].add(nn.Embedding(5, 6), *layers[kind])
+    net.link((0, 0), (0, 2), combine="add")[0, 2].add(*layers[kind])
+    # Ways part behind what stands with its steps first while it is computed.
+    net[0, 3].add(nn.Dense(2))
+    net.link((0, 2), (0, 4), combine="replace")[0, 4].add(nn.LSTM(3), nn.Dense(1))
+    net.output("each", (0, 3)).output("all", (0, 4))
+    rng = np.random.default_rng(4)
+    x = {"sound": rng.normal(size=(5, 7, 3)), "letter": rng.integers(0, 5, (5, 7))}
+    loom.save_onnx(net, tmp_path / "net.onnx")
+    again: Any = loom.models.onnx.load(tmp_path / "net.onnx").predict(x)
+    expected: Any = net.predict(x)
+    assert set(again) == {"each", "all"}
+    for name, values in expected.items():
+        np.testing.assert_allclose(again[name], values, rtol=0, atol=1e-5)
+    one = loom.Network((7, 3), grid=(1, 3), seed=4)
+    one[0, 0].add(*layers[kind])
+    one[0, 1].add(nn.Dense(2))
+    one.link((0, 0), (0, 2), combine="replace")[0, 2].add(nn.GRU(3))
+    one.output("each", (0, 1)).output("all", (0, 2))
+    loom.save_onnx(one, tmp_path / "one.onnx")
+    found: Any = loom.models.onnx.load(tmp_path / "one.onnx", output=["each", "all"]).predict(x["sound"])
+    for name, values in one.predict(x["sound"]).items():
+        np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-5)

@@ -313,3 +313,62 @@ def test_the_command_line_tells_what_is_wrong(
         told = str(tmp_path / wrong) if wrong.endswith("npz") else wrong
         assert main([*words, told]) == 1
         assert message in capsys.readouterr().err
+
+
+def told_twice(length: int | None) -> loom.Network:
+    net = loom.Network(
+        inputs={"word": loom.Categories(6, length=length), "table": 2},
+        grid=(1, 4),
+        precision="float64",
+        seed=3,
+    )
+    net[0, 0].add(nn.Embedding(6, 3), nn.GRU(4))
+    net.enter("table", (0, 1)).link((0, 0), (0, 1), combine="concat")[0, 1].add(
+        nn.Dense(5, activation="tanh")
+    )
+    net[0, 2].add(nn.Dense(2))
+    net.link((0, 1), (0, 3), combine="replace")[0, 3].add(nn.Dense(1))
+    return net.output("kind", (0, 2)).output("age", (0, 3))
+
+
+@pytest.mark.parametrize("length", [None, 4])
+@pytest.mark.parametrize("form", ["arrays", "batches", "split", "given"])
+def test_receipts_are_of_data_by_name_and_of_any_length(length: int | None, form: str) -> None:
+    rng = np.random.default_rng(2)
+    lengths = rng.integers(1, 6, 20) if length is None else np.full(20, length)
+    words = [rng.integers(0, 6, count) for count in lengths]
+    x: Any = {"word": words if length is None else np.array(words), "table": rng.normal(size=(20, 2))}
+    y: Any = {"kind": np.array([4, 9])[rng.integers(0, 2, 20)], "age": rng.normal(size=20)}
+    cut = [
+        tuple({name: part[start : start + 5] for name, part in each.items()} for each in (x, y))
+        for start in range(0, 20, 5)
+    ]
+    data: Any = cut if form == "batches" else (x, y)
+    validation: Any = (x, y) if form == "given" else None
+    config = loom.TrainingConfig(
+        epochs=2,
+        batch_size=6,
+        loss={"kind": "cross_entropy", "age": "mse"},
+        class_weight={"kind": {9: 2.0}},
+        validation_split=0.25 if form == "split" else 0.0,
+        device="cpu",
+        verbose=False,
+    )
+    receipt = loom.train(told_twice(length), data, config, validation=validation, receipt=True).receipt
+    assert loom.reproduce(receipt, data, validation).difference is None
+    assert loom.reproduce(receipt, data, validation, config=config).difference is None
+    x["table"][13, 1] += 1e-9
+    with pytest.raises(loom.DataError, match="not what the receipt is of"):
+        loom.reproduce(receipt, data, validation)
+
+
+def test_a_receipt_of_sequences_of_any_length_into_one_output() -> None:
+    rng = np.random.default_rng(2)
+    x = [rng.normal(size=(rng.integers(1, 6), 2)) for _ in range(20)]
+    data = x, np.array(["no", "yes"])[rng.integers(0, 2, 20)]
+    net = loom.Sequential([nn.GRU(3), nn.Dense(2)], input_shape=(None, 2), seed=0)
+    receipt = net.fit(*data, epochs=2, validation_split=0.25, receipt=True, verbose=False).receipt
+    assert loom.reproduce(receipt, data).difference is None
+    x[4][0, 1] += 1e-3
+    with pytest.raises(loom.DataError, match="not what the receipt is of"):
+        loom.reproduce(receipt, data)

@@ -363,3 +363,92 @@ def test_data_of_three_times_the_memory_is_learned_from(tmp_path: Path, workers:
     assert batches == -(-count // 128)
     assert np.isfinite(loss)
     assert peak < limit, f"{peak >> 20} MiB"
+
+
+def by_name() -> tuple[dict[str, Any], dict[str, Any]]:
+    rng = np.random.default_rng(3)
+    x = {"table": rng.normal(size=(40, 3)), "shop": rng.integers(0, 5, 40)}
+    return x, {"kind": rng.integers(0, 3, 40), "age": rng.normal(size=40)}
+
+
+def of_rows(part: dict[str, Any], rows: Any) -> dict[str, Any]:
+    return {name: each[rows] for name, each in part.items()}
+
+
+class ByName:
+    """A data set whose samples are pairs of dictionaries."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, row: int) -> Any:
+        x, y = by_name()
+        return of_rows(x, row), of_rows(y, row)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_sources_of_dictionaries_learn_what_arrays_by_name_do(tmp_path: Path, shuffle: bool) -> None:
+    x, y = by_name()
+    weight = np.linspace(0.5, 2, 40)
+
+    def network() -> loom.Network:
+        net = loom.Network(
+            inputs={"table": 3, "shop": loom.Categories(5)}, grid=(1, 4), precision="float64", seed=1
+        )
+        net.enter("shop", (0, 1))[0, 1].add(nn.Embedding(5, 3), nn.Flatten())
+        net.link((0, 0), (0, 2), combine="add")[0, 2].add(nn.Dense(3))
+        net.link((0, 0), (0, 3), combine="replace")[0, 3].add(nn.Dense(1))
+        return net.output("kind", (0, 2)).output("age", (0, 3))
+
+    def learned(data: Any) -> str:
+        net = network()
+        loss = {"kind": "cross_entropy", "age": "mse"}
+        settings: Any = {"metrics": {"kind": ["accuracy"]}, "shuffle": False, "verbose": False}
+        loom.train(net, data, loom.TrainingConfig(epochs=2, batch_size=8, loss=loss, **settings))
+        return net.fingerprint()
+
+    def pairs() -> Iterator[Any]:
+        for start in range(0, 40, 5):
+            rows = slice(start, start + 5)
+            yield of_rows(x, rows), of_rows(y, rows), weight[rows]
+
+    np.save(tmp_path / "table.npy", x["table"])
+    given: Any = {"batch_size": 8, "shuffle": shuffle, "seed": 4}
+    streams = [
+        loom.data.stream({**x, "table": tmp_path / "table.npy"}, y, weight, **given),
+        loom.data.stream(x, y, weight, workers=2, **given),
+        loom.data.generate(pairs, rows=40, **given),
+    ]
+    found = list(map(learned, streams))
+    assert found[0] == found[1]
+    assert loom.data.stream(x, y, **given).identity() != loom.data.stream(x["table"], y["age"]).identity()
+    sampled = [loom.data.samples(ByName(), workers=workers, **given) for workers in (0, 2)]
+    assert learned(sampled[0]) == learned(sampled[1])
+    if not shuffle:
+        assert found[0] == found[2] == learned((x, y, weight))
+        assert learned(sampled[0]) == learned(ByName()) == learned((x, y))
+    first = next(iter(streams[2]))
+    assert set(first.target) == {"kind", "age"}
+
+
+def test_sources_of_dictionaries_say_what_is_wrong() -> None:
+    x, y = by_name()
+    with pytest.raises(loom.DataError, match=r'x "shop": 39'):
+        loom.data.stream({**x, "shop": x["shop"][1:]}, y)
+
+    def changing() -> Iterator[Any]:
+        yield x, y
+        yield x["table"], y
+
+    with pytest.raises(loom.DataError, match="batch 1 has other parts or names"):
+        list(loom.data.generate(changing))
+    with pytest.raises(loom.ConfigError, match="augment= is of images alone"):
+        list(loom.data.stream(x, y, augment=loom.data.Augment(flip=0.5)))
+
+    class Changing(ByName):
+        def __getitem__(self, row: int) -> Any:
+            of_x, of_y = super().__getitem__(row)
+            return of_x, of_y if row else {"kind": 0}
+
+    with pytest.raises(loom.DataError, match="target of sample 1 has other names"):
+        list(loom.data.samples(Changing(), shuffle=False))

@@ -31,7 +31,7 @@ class TrainingBatch:
 
 Pairs: TypeAlias = "tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike | None]"
 Named: TypeAlias = "ArrayLike | Mapping[str, ArrayLike]"
-NamedPairs: TypeAlias = "tuple[Named, Named] | tuple[Named, Named, ArrayLike | None]"
+NamedPairs: TypeAlias = "tuple[Named, Named] | tuple[Named, Named, Named | None]"
 Data: TypeAlias = (
     "Pairs | TrainingBatch | Iterable[TrainingBatch] | Iterable[Pairs] | NamedPairs | Iterable[NamedPairs]"
 )

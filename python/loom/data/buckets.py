@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -27,7 +27,7 @@ class Pack(Protocol):
     """Puts samples into rows, with room for the steps of others as well."""
 
     def __call__(
-        self, samples: _AnySamples, chosen: Sequence[int], beside: Sequence[int] = ()
+        self, samples: _AnySamples, chosen: Sequence[int], beside: Iterable[tuple[int, ...]] = ()
     ) -> NDArray[Any]: ...
 
 
@@ -91,8 +91,9 @@ class Buckets:
         batches = self._batches(epoch)
         for place, chosen in enumerate(batches):
             first = place - place % self._alike
-            beside = [number for batch in batches[first : first + self._alike] for number in batch]
-            rows = self._pack(self._samples, chosen, beside if self._alike > 1 else ())
+            others = batches[first : first + self._alike] if self._alike > 1 else ()
+            beside = [self._samples.lengths(number) for batch in others for number in batch]
+            rows = self._pack(self._samples, chosen, beside)
             yield TrainingBatch(rows, *self._targets.batch(chosen, rows.dtype))
 
     def _batches(self, epoch: int) -> list[list[int]]:

@@ -69,7 +69,8 @@ def samples(
 
     Args:
         dataset: What has `len(dataset)` and `dataset[number]`, or can be iterated again for each epoch; it
-            gives (x, y), (x, y, weight), or a dictionary of columns. One with `set_epoch(number)` that is
+            gives (x, y), (x, y, weight), or a dictionary of columns; for inputs or outputs with names x or y
+            are dictionaries. One with `set_epoch(number)` that is
             iterated is told each epoch's number.
         input: The column that is read, where samples are dictionaries; the only one beside the target where
             None.
@@ -259,7 +260,12 @@ def _class_names(dataset: Foreign, told: str) -> tuple[str, ...] | None:
 
 
 def _array(part: Foreign) -> Foreign:
-    """Returns a part of a sample as an array; pictures of Pillow as (channels, height, width) from 0 to 1."""
+    """Returns a part of a sample as an array; pictures of Pillow as (channels, height, width) from 0 to 1.
+
+    A dictionary is one of such.
+    """
+    if isinstance(part, Mapping):
+        return {name: _array(each) for name, each in part.items()}
     if hasattr(part, "getbands") and hasattr(part, "tobytes"):
         image = np.asarray(part.convert("L") if part.mode in ("1", "L") else part.convert("RGB"))
         planes = image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
@@ -267,7 +273,13 @@ def _array(part: Foreign) -> Foreign:
     return part if isinstance(part, str) else as_numpy(part, what="samples")
 
 
-def _stacked(parts: Sequence[Any], rows: Sequence[int] | NDArray[np.intp], name: str) -> NDArray[Any]:
+def _stacked(parts: Sequence[Any], rows: Sequence[int] | NDArray[np.intp], name: str) -> Any:  # noqa: ANN401
+    """Returns the parts of several samples as one array, of dictionaries as one of arrays."""
+    if isinstance(parts[0], Mapping):
+        for row, part in zip(rows, parts, strict=True):
+            if not isinstance(part, Mapping) or part.keys() != parts[0].keys():
+                raise DataError(f"samples: {name} of sample {row} has other names than that of {rows[0]}")
+        return {each: _stacked([part[each] for part in parts], rows, f'{name} "{each}"') for each in parts[0]}
     shapes = {np.shape(part) for part in parts}
     if len(shapes) > 1:
         first = np.shape(parts[0])

@@ -181,6 +181,10 @@ class Loader:
         weight: Foreign = None,
     ) -> TrainingBatch:
         """Returns a batch, augmented."""
+        if self.augment is not None and isinstance(x, Mapping):
+            raise ConfigError(
+                f"{self._where}: augment= is of images alone, and samples come by name: augment them before"
+            )
         if self.augment is not None:
             count = None if self.classes is None else len(self.classes)
             x, y = self.augment.batch(

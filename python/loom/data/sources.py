@@ -19,7 +19,7 @@ from loom.data.augmenting import Augment
 from loom.data.columns import named
 from loom.data.encoder import ColumnEncoder, learned
 from loom.data.frames import read_frame
-from loom.data.streaming import Arrays, Piece, StreamLoader, checked_batch
+from loom.data.streaming import Arrays, Form, Piece, StreamLoader, checked_batch, flattened
 from loom.errors import ConfigError, DataError, FileError, SerializationError
 from loom.extras import require
 
@@ -33,12 +33,14 @@ _PIECES = 16
 class ArrayStream(StreamLoader):
     """Arrays that are read as they are needed; `stream` makes it."""
 
-    def __init__(self, arrays: Sequence[Any], window: int | None, **settings: Foreign) -> None:
+    def __init__(
+        self, arrays: Sequence[Any], window: int | None, form: Form | None = None, **settings: Foreign
+    ) -> None:
         rows = len(arrays[0])
         size = sum(_row_bytes(array) for array in arrays)
         chosen = max(_WINDOW_BYTES // max(size, 1), 1) if window is None else window
         super().__init__("stream", rows, min(chosen, max(rows, 1)), **settings)
-        self._arrays = tuple(arrays)
+        self._arrays, self._form = tuple(arrays), form
         self._piece = max(self.window // _PIECES, 1)
 
     def identity(self) -> dict[str, Any]:
@@ -48,7 +50,8 @@ class ArrayStream(StreamLoader):
             for cut in (slice(0, 4), slice(max(self.rows or 0, 4) - 4, self.rows)):
                 found.update(np.ascontiguousarray(array[cut]).tobytes())
         kinds = [[list(array.shape), str(array.dtype)] for array in self._arrays]
-        return {**super().identity(), "arrays": kinds, "ends": found.hexdigest()}
+        names = {"names": self._form} if any(self._form or ()) else {}
+        return {**super().identity(), "arrays": kinds, "ends": found.hexdigest(), **names}
 
     def _pieces(self, epoch: int, shards: int = 1) -> Iterable[Piece]:
         rows = self.rows or 0
@@ -89,8 +92,9 @@ def stream(
 
     Args:
         x: (rows, ...) the samples: the path of a .npy file, a memory-mapped array, windows of one, or
-            anything else with `shape`, `dtype` and slices, such as a data set of h5py or zarr.
-        y: (rows, ...) the targets, likewise.
+            anything else with `shape`, `dtype` and slices, such as a data set of h5py or zarr; of inputs
+            with names a dictionary of such.
+        y: (rows, ...) the targets, likewise; of outputs with names a dictionary.
         weight: (rows,) how much each sample counts, likewise; equally where None.
         batch_size: How many samples a batch has.
         shuffle: Whether the order is another one in each epoch.
@@ -115,14 +119,26 @@ def stream(
         >>> [batch.target.tolist() for batch in data]
         [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
     """
-    parts = [(name, part) for name, part in (("x", x), ("y", y), ("weight", weight)) if part is not None]
-    arrays = [_array(name, part) for name, part in parts]
+    flat, form = flattened(part for part in (x, y, weight) if part is not None)
+    labels = [
+        f'{what} "{name}"' if name else what
+        for what, names in zip(("x", "y", "weight"), form, strict=False)
+        for name in ([""] if names is None else names)
+    ]
+    arrays = [_array(name, part) for name, part in zip(labels, flat, strict=True)]
     lengths = {len(array) for array in arrays}
     if len(lengths) != 1 or lengths == {0}:
-        counts = ", ".join(f"{name}: {len(array)}" for (name, _), array in zip(parts, arrays, strict=True))
+        counts = ", ".join(f"{name}: {len(array)}" for name, array in zip(labels, arrays, strict=True))
         raise DataError(f"stream: arrays need the same number of rows, and at least one; got {counts}")
     found = ArrayStream(
-        arrays, window, batch_size=batch_size, shuffle=shuffle, seed=seed, workers=workers, augment=augment
+        arrays,
+        window,
+        form,
+        batch_size=batch_size,
+        shuffle=shuffle,
+        seed=seed,
+        workers=workers,
+        augment=augment,
     )
     found.classes = None if classes is None else tuple(map(str, classes))
     return found
@@ -423,7 +439,11 @@ class Generated(StreamLoader):
         told = (epoch, *self._shard) if self._parameters == _BY_SHARD else (epoch,) * min(self._parameters, 1)
         batches = self._function(*told)
         for number, batch in enumerate(batches):
-            arrays = checked_batch(batch, f"generate: batch {number}")
+            arrays, form = checked_batch(batch, f"generate: batch {number}")
+            if number == 0:
+                self._form = form
+            elif form != self._form:
+                raise DataError(f"generate: batch {number} has other parts or names than the first one")
             yield Piece(len(arrays[0]), None, lambda arrays=arrays: arrays)  # type: ignore[misc]
 
 
@@ -453,9 +473,10 @@ def generate(
     The function is called for each epoch, and so may be a generator's. What it yields may be of any length.
 
     Args:
-        function: Yields (x, y), (x, y, weight) or `TrainingBatch`es, with rows as the first axis. It is
-            called with the epoch's number where it takes an argument, otherwise without any; where it takes
-            three, with a shard's number and how many shards there are, too, for `by_shard`.
+        function: Yields (x, y), (x, y, weight) or `TrainingBatch`es, with rows as the first axis, of arrays
+            or, where inputs or outputs have names, of dictionaries of arrays. It is called with the epoch's
+            number where it takes an argument, otherwise without any; where it takes three, with a shard's
+            number and how many shards there are, too, for `by_shard`.
         batch_size: How many samples a batch has.
         rows: How many samples an epoch has, where that is known: schedules over the whole run need it.
         shuffle: Whether rows are shuffled within windows.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Piece", "StreamLoader"]
 
 Arrays = tuple[NDArray[Any], ...]
+Form = tuple[tuple[str, ...] | None, ...]
+"""Of samples, targets and weights the names of those that are dictionaries of arrays; None of arrays."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class StreamLoader(Loader):
         # Batches do not go over the ends of windows.
         self.window = max(whole(where, "window", window, least=1) // size, 1) * size
         self.rows = rows
+        self._form: Form | None = None
 
     def __len__(self) -> int:
         if self.rows is None:
@@ -122,7 +125,10 @@ class StreamLoader(Loader):
 
     def _batch(self, parts: Arrays) -> tuple[Any, Any, Any]:
         """Makes samples, targets and weights of rows; called by workers."""
-        return parts[0], parts[1], parts[2] if len(parts) > 2 else None
+        rest = iter(parts)
+        form = (None,) * len(parts) if self._form is None else self._form
+        made = [next(rest) if names is None else dict(zip(names, rest, strict=False)) for names in form]
+        return made[0], made[1], made[2] if len(made) > 2 else None
 
     def _shuffled_order(self, epoch: int, count: int) -> list[int]:
         """Returns the pieces' numbers in the order of an epoch."""
@@ -198,11 +204,26 @@ def _together(held: list[tuple[NDArray[np.int64], Arrays]]) -> tuple[NDArray[np.
     return numbers, tuple(found)
 
 
-def checked_batch(batch: object, where: str) -> Arrays:
-    """Returns the arrays of one batch that somebody yields.
+def flattened(parts: Iterable[Foreign]) -> tuple[list[Foreign], Form]:
+    """Returns arrays one behind the other, of dictionaries each of theirs, and the names of these.
 
     Args:
-        batch: (x, y), (x, y, weight) or a `TrainingBatch`.
+        parts: Samples, targets and weights; an array or a dictionary of such each.
+    """
+    found: list[Foreign] = []
+    form: list[tuple[str, ...] | None] = []
+    for part in parts:
+        named = isinstance(part, Mapping)
+        form.append(tuple(part) if named else None)
+        found += part.values() if named else [part]
+    return found, tuple(form)
+
+
+def checked_batch(batch: object, where: str) -> tuple[Arrays, Form]:
+    """Returns the arrays of one batch that somebody yields, and what those of dictionaries are called.
+
+    Args:
+        batch: (x, y), (x, y, weight) or a `TrainingBatch`, of arrays or dictionaries of arrays.
         where: Who asks, for error messages.
 
     Raises:
@@ -211,8 +232,9 @@ def checked_batch(batch: object, where: str) -> Arrays:
     parts: Any = (batch.input, batch.target, batch.weight) if isinstance(batch, TrainingBatch) else batch
     if not isinstance(parts, (tuple, list)) or len(parts) not in (2, 3):
         raise DataError(f"{where}: expected batches (x, y) or (x, y, weight), got {type(batch).__name__}")
-    arrays = tuple(np.asarray(part) for part in parts if part is not None)
+    flat, form = flattened(part for part in parts if part is not None)
+    arrays = tuple(np.asarray(part) for part in flat)
     lengths = {len(array) if array.ndim else 0 for array in arrays}
     if len(lengths) != 1 or lengths == {0}:
         raise DataError(f"{where}: arrays of a batch have shapes {[array.shape for array in arrays]}")
-    return arrays
+    return arrays, form

@@ -328,7 +328,7 @@ class Engine:
         if self._sizing is not None:
             return self._sizing.all_rows(self._sizing.samples(x))
         if ports is not None:
-            return ports.pack(x, self.precision)
+            return ports.pack(encoded(self.native, x), self.precision)
         known = cast("ArrayLike", encoded(self.native, x))
         return as_input(known, self.precision, indices=self.reads_indices)
 

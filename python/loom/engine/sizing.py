@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import RLock
 from typing import Any, TypeAlias, cast
 
@@ -177,16 +177,16 @@ class Sizing:
     # Batches
 
     def together(
-        self, samples: _AnySamples, chosen: Sequence[int], beside: Sequence[int] = ()
+        self, samples: _AnySamples, chosen: Sequence[int], beside: Iterable[tuple[int, ...]] = ()
     ) -> NDArray[Any]:
         """Puts samples into rows, and gives the network their extents.
 
         Args:
             samples: The samples.
             chosen: The numbers of those that go into rows.
-            beside: The numbers of others, for whose steps there is to be room as well.
+            beside: The lengths of others, for whose steps there is to be room as well.
         """
-        lengths = [samples.lengths(number) for number in (*chosen, *beside)]
+        lengths = [*map(samples.lengths, chosen), *beside]
         steps = self.room(tuple(map(max, zip(*lengths, strict=True)))) if self.are_sequences else ()
         rows = samples.rows_of(chosen, steps)
         self.take(rows)
@@ -212,27 +212,18 @@ class Sizing:
             )
         return self.together(samples, range(len(samples)))
 
-    def of_equal_extents(self, batches: list[_Examples]) -> list[_Examples]:
-        """Gives the batches of one step room for the longest sequence of any, and the network their extents.
+    def take_equal(self, batches: Sequence[_Examples]) -> None:
+        """Gives the network the extents that all batches of one step have.
 
         Raises:
-            DataError: They are of images of different sizes, or batches of named inputs that came one by one.
+            DataError: They have different ones, which only images and sequences without padding can have.
         """
-        widens = not self._names and not self.has_open_outputs
-        if self.are_sequences and widens and len(batches) > 1:
-            most = max(batches, key=lambda batch: batch[0].shape[1])
-            batches = [self._widened(batch, most) for batch in batches]
-        if len({(batch[0].shape[1:], getattr(batch[0], "extents", ())) for batch in batches}) > 1:
+        if len({(rows.shape[1:], getattr(rows, "extents", ())) for rows, _, _ in batches}) > 1:
             raise DataError(
-                "accumulate adds batches up that have the same extents, and these are of different ones; "
-                "take accumulate=1"
+                "accumulate adds up batches of the same extents, and these have others, of images, or of "
+                "sequences that a layer takes without padding alone; take accumulate=1, or resize them"
             )
         self.take(batches[0][0])
-        return batches
-
-    def _widened(self, batch: _Examples, like: _Examples) -> _Examples:
-        x, y, weight = (_grown(part, other) for part, other in zip(batch, like, strict=True))
-        return cast("_Examples", (x, y if self.has_steps else batch[1], weight))
 
     # What comes out
 
@@ -411,13 +402,4 @@ def _padded(parts: Sequence[NDArray[Any]], steps: int) -> NDArray[Any]:
     found = np.zeros((len(parts), steps, *parts[0].shape[1:]), parts[0].dtype)
     for row, part in zip(found, parts, strict=True):
         row[: len(part)] = part
-    return found
-
-
-def _grown(part: NDArray[Any] | None, like: NDArray[Any] | None) -> NDArray[Any] | None:
-    """Returns an array with zeros at the end of its second axis, as long as another one's."""
-    if part is None or like is None or part.ndim < 2:
-        return part
-    found = np.zeros((len(part), like.shape[1], *part.shape[2:]), part.dtype)
-    found[:, : part.shape[1]] = part
     return found

@@ -29,6 +29,7 @@ from loom.schedules import require_known_epochs
 from loom.training.automatic import is_open
 from loom.training.config import TrainingConfig, check_training
 from loom.training.identity import settings_identity
+from loom.training.labelling import weighed
 from loom.training.named_targets import settled_by_targets
 from loom.training.ported import settled_outputs, target_kinds
 from loom.training.record import record_of
@@ -111,7 +112,7 @@ class Stepper:
         ports = engine.ports
         self._ports = ports if output is None and ports is not None and ports.outputs else None
         if self._ports is not None:
-            settings = replace(settled_outputs(engine, settings), metrics=())
+            settings = replace(weighed(engine, settled_outputs(engine, settings)), metrics=())
         elif isinstance(settings.loss, Mapping):
             raise ConfigError(
                 "losses by name are of named outputs, and samples are compared with one cell's: give one loss"

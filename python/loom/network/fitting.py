@@ -51,7 +51,9 @@ if TYPE_CHECKING:
         validation_split: float
         validation_batch_size: int | None
         validation_frequency: int
-        class_weight: Mapping[int, float] | Sequence[float] | None
+        class_weight: (
+            Mapping[int, float] | Sequence[float] | Mapping[str, Mapping[int, float] | Sequence[float]] | None
+        )
         label_smoothing: float
         metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]]
         accumulate: int

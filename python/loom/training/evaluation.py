@@ -20,7 +20,7 @@ from loom.losses import LossLike
 from loom.metrics import MetricLike
 from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig, check_training
-from loom.training.feed import Examples, Form, Seen
+from loom.training.feed import Examples, Form, Seen, counted_share
 from loom.training.labelling import as_known, weighed
 from loom.training.named_targets import settled_by_targets
 from loom.training.ported import (
@@ -195,7 +195,10 @@ class Evaluation:
         keep = keep or not all(map(metrics.in_engine, self._metrics))
         seen: list[Seen] = []
         weights: list[NDArray[np.float64]] = []
+        rows = counted = 0.0
         for examples in self._batches():
+            rows += len(examples[0])
+            counted += len(examples[0]) * counted_share([examples])
             sizing = self._form.sizing
             if sizing is not None:
                 sizing.take(examples[0])
@@ -207,6 +210,7 @@ class Evaluation:
             if self.loss_names and not (seen and isinstance(seen[-1][0], OutputParts)):
                 weights.append(row_weights(examples[2], len(examples[0]), len(self.loss_names)))
         loss, known = evaluator.finish()
+        loss *= rows / counted
         return {"loss": loss, **in_order(self._metrics, known, seen, weights)}, seen
 
     def _batches(self) -> Iterator[Examples]:

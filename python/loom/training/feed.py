@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from loom import _native, losses
 from loom._typing import Precision, TargetKind
-from loom.convert import SizedRows, as_input, as_numpy, as_real_array
+from loom.convert import DividedWeights, SizedRows, as_input, as_numpy, as_real_array
 from loom.data import ArraySource, BatchSource, Classes, TrainingBatch, as_target
 from loom.engine import Engine
 from loom.engine.ports import Ports
@@ -23,7 +23,7 @@ from loom.training.labelling import indexed, takes_labels
 from loom.training.ported import OutputParts, target_kinds
 from loom.training.sharing import Sharing
 
-__all__ = ["ArrayFeed", "BatchFeed", "Examples", "Form", "Seen", "require_known_length"]
+__all__ = ["ArrayFeed", "BatchFeed", "Examples", "Form", "Seen", "counted_share", "require_known_length"]
 
 Examples: TypeAlias = "tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]"
 Seen: TypeAlias = "tuple[NDArray[Any] | OutputParts, NDArray[Any] | None]"
@@ -84,7 +84,9 @@ class Form:
         return (
             as_input(given, self.precision, indices=self.indices) if sized is None else sized,
             self._target(batch.target, shape),
-            None if weight is None else as_real_array(weight, self.precision, what="weight"),
+            weight
+            if weight is None or isinstance(weight, DividedWeights)
+            else as_real_array(weight, self.precision, what="weight"),
         )
 
     def _target(self, target: Any, shape: tuple[int, ...]) -> NDArray[Any]:  # noqa: ANN401 - of any form
@@ -271,8 +273,10 @@ class BatchFeed:
         """Runs the step that is ready."""
         batches, self._next = self._next, []
         if self._form.sizing is not None:
-            batches = self._form.sizing.of_equal_extents(batches)
+            self._form.sizing.take_equal(batches)
             self.newest = batches
+            share = counted_share(batches)
+            batches = [_shared_out(batch, share) for batch in batches]
         if shared is not None:
             if len(batches) > 1:
                 raise ConfigError(
@@ -280,6 +284,25 @@ class BatchFeed:
                 )
             return shared.step(trainer, batches[0])
         return trainer.step(batches)
+
+
+def counted_share(batches: Sequence[Examples]) -> float:
+    """Returns what a row counts on average in the mean over all of these; 1 where nothing counts.
+
+    The engine divides by how many rows there are where weights are by output or by step.
+
+    Args:
+        batches: The examples.
+    """
+    rows = sum(len(x) for x, _, _ in batches)
+    total = sum(w.divisor if isinstance(w, DividedWeights) else float(len(x)) for x, _, w in batches)
+    return total / rows or 1.0
+
+
+def _shared_out(examples: Examples, share: float) -> Examples:
+    """Returns examples whose weights make of the mean over rows the one that is wanted."""
+    x, y, weight = examples
+    return (x, y, weight / share) if isinstance(weight, DividedWeights) else examples
 
 
 def _copied(examples: Examples) -> Examples:

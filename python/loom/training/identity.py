@@ -26,6 +26,7 @@ from loom.callbacks import (
     WeightHistograms,
 )
 from loom.data import ArraySource, Data, Source, TrainingBatch, as_source
+from loom.data.buckets import Buckets
 from loom.errors import ConfigError
 from loom.training.config import TrainingConfig
 
@@ -114,8 +115,11 @@ def data_identity(data: Data | None, *, whole: bool = False) -> dict[str, Any] |
     found: dict[str, Any] = {"type": type(batches).__qualname__, "batches": length}
     if hasattr(batches, "identity"):
         found["source"] = batches.identity()
-    if isinstance(batches, (list, tuple)):
+    if getattr(batches, "is_at_hand", isinstance(batches, (list, tuple))):
         found["content"] = [_batch(batch, whole) for batch in source]
+    elif isinstance(batches, Buckets):
+        # All that they hold is hashed there, in whatever order it is dealt out.
+        found["content"] = found["source"]["values"]
     return found
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "as_known",
     "indexed",
     "learn_classes",
+    "tabled",
     "takes_labels",
     "together",
     "unequal",
@@ -53,6 +54,29 @@ def as_known(engine: Engine, data: Data, config: TrainingConfig | None, *, learn
     Raises:
         DataError: It is a frame, and the network has no encoder.
     """
+    data = tabled(engine, data, learns=learns)
+    if isinstance(data, Table):
+        return data
+    found: Data
+    if config is None:
+        found = adopted(data)
+    else:
+        shuffle = learns and config.shuffle
+        found = adopted(data, batch_size=config.batch_size, shuffle=shuffle, seed=config.seed)
+    return found
+
+
+def tabled(engine: Engine, data: Data, *, learns: bool = False) -> Data:
+    """Returns the table that the network's encoder makes of a frame; other data as it is.
+
+    Args:
+        engine: The network's.
+        data: What was given.
+        learns: Whether the network keeps the encoder of a table from now on.
+
+    Raises:
+        DataError: It is a frame, and the network has no encoder.
+    """
     if isinstance(data, Table):
         if learns:
             remember_encoder(engine.native, data.encoder)
@@ -69,13 +93,7 @@ def as_known(engine: Engine, data: Data, config: TrainingConfig | None, *, learn
                 f"data: a {type(data).__module__.partition('.')[0]} frame does not say what is told of it; "
                 "make a table of it, table = loom.data.columns(frame, target=...), and give that"
             )
-    found: Data
-    if config is None:
-        found = adopted(data)
-    else:
-        shuffle = learns and config.shuffle
-        found = adopted(data, batch_size=config.batch_size, shuffle=shuffle, seed=config.seed)
-    return found
+    return data
 
 
 def takes_labels(config: TrainingConfig, output_shape: tuple[int, ...]) -> bool:
@@ -117,31 +135,51 @@ def learn_classes(engine: Engine, config: TrainingConfig, data: Data) -> Trainin
 
 
 def weighed(engine: Engine, config: TrainingConfig) -> TrainingConfig:
-    """Returns the config with a weight for each class, where labels that are no class indices have them.
+    """Returns the config with a weight for each class, in the order of the outputs.
 
-    Whoever says how much 7 counts, among labels 3, 7 and 40, means the label and no place.
+    Whoever says how much 7 counts, among labels 3, 7 and 40, means the label and no place. Weights of the
+    classes of named outputs become lists here, whatever they are called; of a single output without labels
+    they stay as they are.
 
     Args:
-        engine: The network's.
-        config: How the training goes.
+        engine: The network's; it is built where it has named outputs.
+        config: The config, of named outputs one that `settled_outputs` has made.
 
     Raises:
-        ConfigError: A class that has a weight is none of the labels.
+        ConfigError: A class that has a weight is none of the labels, or out of range.
     """
     given = config.class_weight
-    if not isinstance(given, Mapping) or by_output(given):
+    if not isinstance(given, Mapping):
         return config
-    classes = classes_of(engine.native)
-    if classes is None or classes.kind != "integer":
-        return config
+    if by_output(given):
+        ports = engine.ports
+        assert ports is not None
+        known, shapes = ports.labels(), ports.output_shapes()
+        found = {
+            name: losses.expand_class_weight(
+                _by_label(weights, known.get(name), name), losses.class_count(shapes[name])
+            )
+            for name, weights in cast("Mapping[str, losses.ClassWeight]", given).items()
+        }
+        return replace(config, class_weight=cast("Any", found))
+    return replace(config, class_weight=_by_label(cast("Any", given), classes_of(engine.native)))
+
+
+def _by_label(
+    given: losses.ClassWeight, classes: Classes | None, output: str | None = None
+) -> losses.ClassWeight:
+    """Returns a weight for each of the labels, where classes have labels that are whole numbers."""
+    if classes is None or classes.kind != "integer" or not isinstance(given, Mapping):
+        return given
     for label in given:
         if label not in classes.values:
+            where = "" if output is None else f' of output "{output}"'
             raise ConfigError(
-                f"class_weight names class {label}, which is none of the labels: "
+                f"class_weight{where} names class {label}, which is none of the labels: "
                 f"{', '.join(classes.names[:10])}{', ...' if len(classes.names) > 10 else ''}"
             )
     weights = cast("Mapping[Any, float]", given)
-    return replace(config, class_weight=[weights.get(label, 1.0) for label in classes.values])
+    return [weights.get(label, 1.0) for label in classes.values]
 
 
 def _learned(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:

@@ -37,7 +37,7 @@ from loom.measuring.settings import watch_settings
 from loom.training.automatic import is_open, settled, settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.course import Course
-from loom.training.evaluation import Evaluation, in_order
+from loom.training.evaluation import Evaluation, in_order, joined
 from loom.training.feed import ArrayFeed, BatchFeed, Form, Seen
 from loom.training.identity import callbacks_identity, data_identity, settings_identity
 from loom.training.labelling import as_known, learn_classes, with_indices
@@ -128,6 +128,8 @@ def run_training(
             shared.listen(interrupts)
             shared.check_same(_course_of(config, run, resume=resume))
             shared.draw_alike()
+        # Of samples of any length what is held out is cut off before they are dealt out.
+        split = config.validation_split
         with interrupts.open:
             config, seen_data = settled_by_targets(engine, config, data, learns=True)
             data = cast("Data", packed(engine, config, seen_data, learns=True))
@@ -151,14 +153,17 @@ def run_training(
         if run is not None:
             engine_of(network).check_idle("a second training")
             with interrupts.open:
-                identity = _identity(data, validation, config, observe, tween)
+                identity = _identity(
+                    data, validation, replace(config, validation_split=split), observe, tween
+                )
             store = RunStore(run) if shared is None else SharedStore(run, shared)
             keeper = RunKeeper(stack.enter_context(store), network, identity)
             resume = keeper.resumes or resume
         with interrupts.open:
             seen = None
             if shared is None or shared.leads:
-                learning = {**_learning(config, observe, tween), **callbacks_identity(callbacks)}
+                told_of = _learning(replace(config, validation_split=split), observe, tween)
+                learning = {**told_of, **callbacks_identity(callbacks)}
                 seen = witness(receipt, learning, data, validation)
         claim, mine = engine.claim(), False
         try:
@@ -557,6 +562,8 @@ class _Run:
                 newest = [(outputs, self.form.targets(targets)) for outputs, targets in self.trainer.newest()]
                 read = getattr(self.feed, "newest", [])
                 if read and self.form.ports is not None:
+                    # What a step in shards gives is of one batch.
+                    newest = newest if self.shared is None else [cast("Any", joined(newest))]
                     seen += [
                         self.form.seen(examples[0], *both, examples[2])
                         for examples, both in zip(read, newest, strict=True)

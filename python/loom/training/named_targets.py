@@ -19,7 +19,7 @@ from loom.engine.told import remember_classes_by_output
 from loom.errors import ConfigError, DataError, DTypeError, ShapeError
 from loom.losses import OwnLoss
 from loom.training.config import TrainingConfig
-from loom.training.labelling import BINARY, are_no_indices, together, unequal
+from loom.training.labelling import BINARY, are_no_indices, tabled, together, unequal, weighed
 from loom.training.ported import metrics_under
 
 __all__ = ["settled_by_targets"]
@@ -28,7 +28,9 @@ __all__ = ["settled_by_targets"]
 def settled_by_targets(
     engine: Engine, config: TrainingConfig, data: Data | None, *, learns: bool = False
 ) -> tuple[TrainingConfig, Data | None]:
-    """Returns the config with what losses of one's own take, by the first targets, and the data.
+    """Returns the config with what targets say, and the data.
+
+    That is what losses of one's own take, by the first targets; and of which class each weight is.
 
     Args:
         engine: The network's; it is built where it has named outputs.
@@ -38,14 +40,17 @@ def settled_by_targets(
 
     Raises:
         DataError: There are more or fewer labels than classes.
+        ConfigError: A class that has a weight is none of the labels, or out of range.
     """
     ports = engine.ports
     if ports is None or not ports.outputs or data is None:
         return config, data
     engine.build()
+    data = tabled(engine, data, learns=learns)
     data = adopted(data, batch_size=config.batch_size, shuffle=learns and config.shuffle, seed=config.seed)
     if learns:
         _learn(engine, config, data)
+    config = weighed(engine, config)
     chosen = cast("Mapping[str, Any]", config.loss)
     open_ones = [name for name, loss in chosen.items() if isinstance(loss, OwnLoss) and loss.classes is None]
     if not open_ones:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from loom._settings.suggestions import unknown
 from loom._typing import Foreign, TargetKind
-from loom.convert import as_numpy, as_real_array
+from loom.convert import DividedWeights, as_numpy, as_real_array
 from loom.data import Classes
 from loom.data.labels import KINDS, as_names
 from loom.data.sample_targets import filled_steps, targets_of_steps
@@ -32,8 +32,8 @@ class OutputTargets:
         sizing: What its samples go through.
         samples: The samples.
         target: By output one for each sample; of an output with steps one for each of them.
-        weight: (rows,) how much each sample counts, or by output, and there for each step; equally where
-            None.
+        weight: (rows,) how much each sample counts, in the mean over samples, too; or by output, and there
+            for each step, of a mean in which all samples count the same; equally where None.
         kinds: What the loss of each output takes.
         labels: What the classes of outputs are called.
 
@@ -61,6 +61,7 @@ class OutputTargets:
             for name, length in sizing.output_lengths.items()
             if length is not None
         }
+        self._opened = {name for name, shape in sizing.named_output_shapes.items() if None in shape}
         given = by_name("target", target, ports.output_names)
         self._targets = {name: self._of_output(name, given[name], samples) for name in ports.output_names}
         for name, part in self._targets.items():
@@ -69,6 +70,7 @@ class OutputTargets:
                     f"data: input has {self._rows} samples but there are {len(part)} targets of output "
                     f'"{name}"'
                 )
+        self._of_samples: NDArray[Any] | None = None
         self._weights = self._weights_of(weight, samples)
 
     def __len__(self) -> int:
@@ -79,7 +81,7 @@ class OutputTargets:
         length = self._sizing.output_lengths[name]
         if length is not None:
             return targets_of_steps(given, samples.of_length(length), known, what)
-        if None not in self._sizing.named_output_shapes[name]:
+        if name not in self._opened:
             return as_names(given)
         found = [as_names(each) for each in given]
         if known is None:
@@ -91,8 +93,8 @@ class OutputTargets:
         if weight is None:
             return {}
         if not isinstance(weight, Mapping):
-            of_all = self._of_rows(weight, "data: weight")
-            return dict.fromkeys(self._ports.output_names, of_all)
+            self._of_samples = self._of_rows(weight, "data: weight")
+            return dict.fromkeys(self._ports.output_names, self._of_samples)
         found: dict[str, list[NDArray[Any]] | NDArray[Any]] = {}
         for name, given in weight.items():
             if name not in self._ports.output_names:
@@ -132,11 +134,18 @@ class OutputTargets:
                 parts[name] = np.stack([part[number] for number in picked])
             else:
                 parts[name] = filled_steps([part[number] for number in picked], steps[length])
-        target = self._ports.pack_targets(parts, self._kinds, self._sizing.precision, labels=self._labels)
+        # Those of steps and places are class indices already.
+        labels = {name: known for name, known in self._labels.items() if name not in self._opened}
+        target = self._ports.pack_targets(parts, self._kinds, self._sizing.precision, labels=labels)
         if not self._counts and not self._weights:
             return target, None
         columns = [self._columns(name, picked, steps) for name in self._ports.output_names]
-        return target, as_real_array(np.concatenate(columns, axis=1), self._sizing.precision, what="weight")
+        weights = as_real_array(np.concatenate(columns, axis=1), self._sizing.precision, what="weight")
+        if self._of_samples is None:
+            return target, weights
+        divided: DividedWeights = weights.view(DividedWeights)
+        divided.divisor = float(self._of_samples[picked].sum(dtype=np.float64))
+        return target, divided
 
     def _columns(self, name: str, picked: list[int], steps: tuple[int, ...]) -> NDArray[np.float64]:
         """Returns the weights of an output: (rows, 1), or (rows, steps) where it has some."""

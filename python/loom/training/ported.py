@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from loom import losses, metrics
 from loom._settings.suggestions import shown, unknown
 from loom._typing import TargetKind
+from loom.convert import DividedWeights
 from loom.data import Classes, Data, TrainingBatch
 from loom.data.foreign import adopted
 from loom.engine import Engine
 from loom.engine.ports import Ports, apart, by_name
 from loom.errors import ConfigError, DataError
 from loom.training.config import TrainingConfig, by_output
+from loom.training.labelling import tabled
 
 __all__ = [
     "LossOfOutput",
@@ -84,7 +86,7 @@ def _example(names: Iterable[str]) -> str:
 
 
 def _class_weights(ports: Ports, given: object, chosen: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns a weight for each class of the outputs that have some."""
+    """Returns the weights of the classes of outputs that have some; `weighed` says of what class each is."""
     if given is None:
         return None
     if not by_output(given):
@@ -101,8 +103,7 @@ def _class_weights(ports: Ports, given: object, chosen: Mapping[str, Any]) -> di
                 f'class_weight: output "{name}" has the loss "{losses.name_of(chosen[name])}"; classes '
                 "are of cross_entropy and nll"
             )
-        classes = losses.class_count(ports.output_shapes()[name])
-        found[name] = losses.expand_class_weight(weights, classes)
+        found[name] = weights
     return found
 
 
@@ -115,14 +116,14 @@ class OutputParts:
         targets: Likewise, as they lay in rows of targets.
         counts: How much each row counts in an output's loss, or each place: all of a sample's together as
             much as those of another.
-        rows: How many samples there are.
+        divisor: What the mean is over: how many samples there are, or what all of them together count.
         labelled: Whether targets that may be class indices are.
     """
 
     outputs: Mapping[str, NDArray[Any]]
     targets: Mapping[str, NDArray[Any]]
     counts: Mapping[str, NDArray[np.float64]]
-    rows: int
+    divisor: float
     labelled: bool
 
     @classmethod
@@ -167,7 +168,8 @@ class OutputParts:
             given[name], wanted[name] = output[real], target[real]
             # The engine divides by all places that there is room for.
             counts[name] = np.broadcast_to(mine / places, (rows, places))[real]
-        return cls(given, wanted, counts, rows, labelled)
+        divisor = weight.divisor if isinstance(weight, DividedWeights) else float(rows)
+        return cls(given, wanted, counts, divisor, labelled)
 
     @classmethod
     def joined(cls, parts: Sequence[OutputParts]) -> OutputParts:
@@ -177,8 +179,8 @@ class OutputParts:
             names = getattr(parts[0], what)
             return {name: np.concatenate([getattr(part, what)[name] for part in parts]) for name in names}
 
-        rows, labelled = sum(part.rows for part in parts), parts[0].labelled
-        return cls(together("outputs"), together("targets"), together("counts"), rows, labelled)
+        divisor, labelled = sum(part.divisor for part in parts), parts[0].labelled
+        return cls(together("outputs"), together("targets"), together("counts"), divisor, labelled)
 
 
 def _by_place(array: NDArray[Any]) -> NDArray[Any]:
@@ -286,7 +288,7 @@ class LossOfOutput(_OfOutput):
         given, wanted, labelled = self._parts(outputs, targets)
         mine, divisor = None, float(len(given))
         if isinstance(outputs, OutputParts):
-            mine, divisor = outputs.counts[self._output], float(outputs.rows)
+            mine, divisor = outputs.counts[self._output], outputs.divisor
         elif weights is not None:
             mine = weights[:, self._ports.output_names.index(self._output)]
             divisor = float(weights[:, -1].sum())
@@ -379,7 +381,8 @@ def packed(engine: Engine, config: TrainingConfig, data: Data | None, *, learns:
         config: A settled config.
         data: (x, y) or (x, y, weight), a `TrainingBatch`, or an iterable of either, with dictionaries or data
             frames as x and y; data sets of other packages are dealt out in batches.
-        learns: Whether it is learned from, so that data sets are shuffled where the config says so.
+        learns: Whether it is learned from, so that data sets are shuffled where the config says so, and the
+            network keeps the encoder of a table.
 
     Raises:
         DataError, ConfigError, ShapeError, DTypeError, InvalidValueError: As `Ports.pack` and
@@ -389,6 +392,7 @@ def packed(engine: Engine, config: TrainingConfig, data: Data | None, *, learns:
     if ports is None or data is None:
         return data
     engine.build()
+    data = tabled(engine, data, learns=learns)
     data = adopted(data, batch_size=config.batch_size, shuffle=learns and config.shuffle, seed=config.seed)
     batches = isinstance(data, tuple) and bool(data) and all(isinstance(e, TrainingBatch) for e in data)
     # As they are known now: who looks at a network for a while may have it forget them.
@@ -431,8 +435,8 @@ def _batch(
         raise DataError(
             "weights by name are of named outputs, and this network has one output: give an array"
         )
-    # Samples of open extents are put into rows of like ones afterwards.
-    if sizing is None:
+    # Samples of open extents are put into rows of like ones afterwards; those of one input are rows.
+    if sizing is None and ports.inputs:
         given = ports.pack(given, engine.precision)
     return TrainingBatch(given, target, weight)
 
@@ -448,6 +452,11 @@ class _Batches:
 
     def __len__(self) -> int:
         return len(cast("Any", self._batches))
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether going through it changes nothing, and gives the same each time."""
+        return isinstance(self._batches, (list, tuple))
 
     def __getattr__(self, name: str) -> object:
         # What the data says of its epochs and its position.

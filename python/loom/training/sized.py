@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from itertools import islice
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loom._typing import Foreign
+from loom.convert import as_numpy
 from loom.data import ArraySource, Data, Padded, TrainingBatch
 from loom.data.buckets import Buckets
 from loom.data.foreign import adopted
@@ -89,6 +91,8 @@ def dealt(
         return data, None
     size = config.batch_size if learns else config.validation_batch_size or config.batch_size
     shuffle = learns and config.shuffle
+    # Batches that are added up have the same extents.
+    alike = config.accumulate if learns else 1
     data = adopted(data, batch_size=size, shuffle=shuffle, seed=config.seed)
     pair = _pair(data)
     if pair is None:
@@ -99,17 +103,15 @@ def dealt(
             )
         if learns and config.validation_split > 0:
             raise DataError("validation_split needs data in arrays or lists; give validation= for batches")
-        aim = _aim(engine, config)
-        if iter(data) is data:
-            return (_batch(sizing, item, aim) for item in data), None
-        return cast("Data", _Batches(data, lambda item: _batch(sizing, item, aim))), None
+        batches = _Batches(data, sizing, _aim(engine, config), alike)
+        return (iter(batches) if iter(data) is data else cast("Data", batches)), None
+    if pair.weight is not None and not isinstance(pair.weight, Mapping) and not np.any(as_numpy(pair.weight)):
+        raise DataError("data: the weight of every sample is zero, and at least one must count")
     aim = _aim(engine, config)
     held = None
     if learns and config.validation_split > 0:
         pair, held = _held_out(pair, config.validation_split)
         held = _buckets(sizing, held, config.validation_batch_size or config.batch_size, aim)
-    # Batches that are added up have the same extents; the rows of one input and one output can be widened.
-    alike = config.accumulate if learns and (engine.ports is not None) else 1
     return _buckets(sizing, pair, size, aim, shuffle=shuffle, seed=config.seed, alike=alike), held
 
 
@@ -179,17 +181,25 @@ def _buckets(
     return buckets
 
 
-def _batch(sizing: Sizing, item: object, aim: _Aim) -> TrainingBatch:
-    pair = _pair(tuple(item) if isinstance(item, list) else item)
-    if pair is None:
-        raise DataError(f"expected a TrainingBatch, (x, y) or (x, y, weight), got {type(item).__name__}")
-    samples = sizing.samples(pair.input)
-    if len({samples.size(number) for number in range(len(samples))}) > 1:
-        raise DataError(
-            "a batch has samples of different sizes; give batches of one size, or the whole data set as lists"
-        )
-    batches = list(_buckets(sizing, replace(pair, input=cast("Any", samples)), len(samples), aim))
-    return cast("TrainingBatch", batches[0])
+def _of_step(sizing: Sizing, items: Sequence[object], aim: _Aim) -> Iterator[TrainingBatch]:
+    """Yields the batches of a step as the engine takes them, with room for the steps of all of them."""
+    given: list[tuple[Any, TrainingBatch]] = []
+    for item in items:
+        pair = _pair(tuple(item) if isinstance(item, list) else item)
+        if pair is None:
+            raise DataError(f"expected a TrainingBatch, (x, y) or (x, y, weight), got {type(item).__name__}")
+        samples = sizing.samples(pair.input)
+        if len({samples.size(number) for number in range(len(samples))}) > 1:
+            raise DataError(
+                "a batch has samples of different sizes; give batches of one size, or the whole data set as "
+                "lists"
+            )
+        given.append((samples, pair))
+    lengths = [samples.lengths(number) for samples, _ in given for number in range(len(samples))]
+    for samples, pair in given:
+        everything, targets = range(len(samples)), aim(samples, pair)
+        rows = sizing.together(samples, everything, lengths)
+        yield TrainingBatch(rows, *targets.batch(everything, rows.dtype))
 
 
 def _held_out(pair: TrainingBatch, fraction: float) -> tuple[TrainingBatch, TrainingBatch]:
@@ -225,16 +235,35 @@ def _part(given: Foreign, rows: slice) -> Any:  # noqa: ANN401 - of the form tha
 
 
 class _Batches:
-    """Batches that are packed as they come, of data that is iterated anew for every epoch."""
+    """Batches that are packed as they come, of data that is iterated anew for every epoch.
 
-    def __init__(self, batches: Iterable[Any], pack: Callable[[Any], TrainingBatch]) -> None:
-        self._batches, self._pack = batches, pack
+    Args:
+        batches: The data.
+        sizing: What its samples go through.
+        aim: What makes targets of samples and a pair that holds them.
+        alike: How many batches, one after the other, have room for the same steps.
+    """
+
+    def __init__(self, batches: Iterable[Any], sizing: Sizing, aim: _Aim, alike: int) -> None:
+        self._batches, self._sizing, self._aim, self._alike = batches, sizing, aim, alike
 
     def __iter__(self) -> Iterator[TrainingBatch]:
-        return map(self._pack, self._batches)
+        batches = iter(self._batches)
+        while items := list(self._taken(batches)):
+            yield from _of_step(self._sizing, items, self._aim)
+
+    def _taken(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for place, item in enumerate(islice(batches, self._alike), 1):
+            # Whoever makes the data may write the next batch where this one is.
+            yield item if place == self._alike else deepcopy(item)
 
     def __len__(self) -> int:
         return len(cast("Any", self._batches))
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether going through it changes nothing, and gives the same each time."""
+        return bool(getattr(self._batches, "is_at_hand", isinstance(self._batches, (list, tuple))))
 
     def __getattr__(self, name: str) -> object:
         # What the data says of its epochs and its position.

@@ -140,8 +140,9 @@ class _Skeleton:
         for node in reversed(nodes):
             found: set[object] = set()
             for name in filter(None, node.output):
-                # What is a beginning itself is the one end of the ways to it.
-                found |= {name} if self.source.get(name) == name else reached.get(name, set())
+                # What is a beginning itself, or where ways part, is the one end of the ways to it.
+                ways = reached.get(name, set())
+                found |= {name} if self.source.get(name) == name or len(ways) > 1 else ways
             for name in dict.fromkeys(self.data(node)):
                 joins = any(made in self.joins for made in node.output)
                 reached.setdefault(name, set()).update({(node.output[0], name)} if joins else found)
