@@ -510,6 +510,52 @@ def test_a_network_is_resized_with_its_weights() -> None:
         loom.Sequential([nn.Dense(3)], input_shape=4).resized(5)
 
 
+RESIZED: dict[str, Callable[[Any, Any], object]] = {
+    "drawn": lambda net, x: net.morph("int4", rounding="stochastic"),
+    "weighed": lambda net, x: net.calibrate(x).morph("int4", calibration="mse"),
+    "without masters": lambda net, x: net.morph("int8").drop_master(),
+    "parts": lambda net, x: net.morph("int8", where=lambda layer: layer.kind == "dense", activations="int8"),
+    "an adapter": lambda net, x: net.add_adapter("other", rank=2, targets="dense"),
+    "frozen": lambda net, x: net.freeze("0.0.0.0.*").scale_rates({"0.0.0.1": 0.5}),
+}
+
+
+@pytest.mark.parametrize("way", RESIZED)
+def test_a_resized_network_has_all_that_it_had(way: str) -> None:
+    """It was made anew of masters, which packed weights do not follow from, and knew no label any more."""
+    x = np.random.default_rng(0).normal(size=(12, 6, 4))
+    labels = np.array(["ant", "bee", "cat"] * 4)
+    net = loom.Sequential([nn.LSTM(8), nn.Dense(3)], input_shape=(None, 4), seed=0)
+    net.fit(x, labels, epochs=2, **SETTINGS)
+    RESIZED[way](net, x)
+    fixed = net.resized((6, 4))
+    np.testing.assert_array_equal(fixed.predict(x), net.predict(x))
+    assert fixed.predict_classes(x).tolist() == net.predict_classes(x).tolist()
+    assert fixed.evaluate((x, labels)) == net.evaluate((x, labels))
+    assert fixed.card == net.card
+    assert fixed.weight_bytes == net.weight_bytes
+    for layer, other in zip(net.layers, fixed.layers, strict=True):
+        assert (layer.trainable, layer.rate_factor) == (other.trainable, other.rate_factor)
+        assert (layer.input_range is None) == (other.input_range is None)
+    assert fixed.resized((None, 4)).fingerprint() == net.fingerprint()
+
+
+def test_a_network_of_several_inputs_is_resized_with_its_links() -> None:
+    net = loom.Network(inputs={"text": (None, 3), "place": 2}, grid=(1, 4), seed=0)
+    net[0, 0].add(nn.LSTM(4))
+    net.enter("place", (0, 1))[0, 1].add(nn.Dense(5))
+    net.link((0, 0), (0, 2), combine="concat")[0, 2].add(nn.Dense(3))
+    net.link((0, 0), (0, 3), combine="replace")[0, 3].add(nn.Dense(2))
+    net.output("kind", (0, 2)).output("size", (0, 3))
+    net.morph("int8").drop_master()
+    random = np.random.default_rng(0)
+    x = {"text": random.normal(size=(4, 5, 3)), "place": random.normal(size=(4, 2))}
+    fixed = net.resized({"text": (5, 3)})
+    for name, values in net.predict(x).items():
+        np.testing.assert_array_equal(fixed.predict(x)[name], values)
+    assert fixed.resized({"text": (None, 3)}).fingerprint() == net.fingerprint()
+
+
 def test_summaries_say_which_extents_are_open(capsys: pytest.CaptureFixture[str]) -> None:
     net = network(STEPPED["tagger"], (None, 4))
     net.predict(sequences([3]))
