@@ -510,6 +510,38 @@ def test_a_network_is_resized_with_its_weights() -> None:
         loom.Sequential([nn.Dense(3)], input_shape=4).resized(5)
 
 
+@pytest.mark.parametrize("padded", [False, True])
+def test_steps_have_weights_of_their_own(padded: bool) -> None:
+    """Of outputs with names they had; of a single one lists of arrays were no array."""
+    random = np.random.default_rng(0)
+    lengths = np.array([5, 2, 7, 1, 4])
+    x = [random.normal(size=(length, 3)) for length in lengths]
+    y = [random.normal(size=(length, 2)) for length in lengths]
+    weight = [random.uniform(0.1, 2.0, length) for length in lengths]
+    net = loom.Sequential([nn.GRU(4, return_sequences=True), nn.Dense(2)], input_shape=(None, 3), seed=1)
+    missed = [((out - wanted) ** 2).mean(axis=1) for out, wanted in zip(net.predict(x), y, strict=True)]
+    counted = np.concatenate(weight)
+    expected = float((np.concatenate(missed) * counted).sum() / counted.sum())
+    data: Any = (x, y, weight)
+    if padded:
+        filled = [np.zeros((5, 7, 3)), np.zeros((5, 7, 2)), np.full((5, 7), 9.0)]
+        for row, parts in enumerate(zip(x, y, weight, strict=True)):
+            for whole, part in zip(filled, parts, strict=True):
+                whole[row, : len(part)] = part
+        data = (loom.data.Padded(filled[0], lengths), *filled[1:])
+    for size in (1, 2, 8):
+        found = loom.evaluate(net, data, loss="mse", batch_size=size)["loss"]
+        assert found == pytest.approx(expected, rel=1e-5)
+    result = net.fit(
+        data, loom.TrainingConfig(loss="mse", optimizer="sgd", learning_rate=0.0, batch_size=2, verbose=False)
+    )
+    assert result.loss_history[0] == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(loom.ShapeError, match="weight: sample 0 has 5 steps"):
+        loom.evaluate(net, (x, y, [each[:1] for each in weight]), loss="mse")
+    with pytest.raises(loom.DataError, match="one for each step of each, in a list of arrays"):
+        loom.evaluate(net, (x, y, np.ones(4)), loss="mse")
+
+
 RESIZED: dict[str, Callable[[Any, Any], object]] = {
     "drawn": lambda net, x: net.morph("int4", rounding="stochastic"),
     "weighed": lambda net, x: net.calibrate(x).morph("int4", calibration="mse"),
