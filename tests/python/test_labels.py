@@ -221,3 +221,88 @@ def test_weights_of_classes_go_by_the_labels() -> None:
     assert loom.doctor(made(), (x, y), config).findings == loom.doctor(made(), (x, places), other).findings
     with pytest.raises(loom.ConfigError, match="class 0, which is none of the labels: 1, 3"):
         labelled.fit(x, y, class_weight={0: 5.0}, **settings)
+
+
+# Those of 0, 2 and 5 of which the first two occur are right as they are, and mean something else.
+GAPS: dict[str, list[Any]] = {"numbers": [0, 2, 5], "texts": ["ant", "bee", "cat"]}
+
+
+def told_twice(kind: str) -> tuple[loom.Network, loom.Network, Any, Any, Any]:
+    """Returns networks that learned labels and indices, and samples of two classes with both."""
+    labels = np.array(GAPS[kind])
+    named, plain = net(), net()
+    for network, target in ((named, labels[Y]), (plain, Y)):
+        network.fit(X, target, epochs=20, loss="cross_entropy", learning_rate=0.1, verbose=False)
+    few = Y < 2
+    return named, plain, X[few], labels[Y[few]], Y[few]
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+@pytest.mark.parametrize("kind", GAPS)
+def test_steps_of_ones_own_know_labels(kind: str, weighed: bool) -> None:
+    """Learning by targets, of a mesh, and of all samples at once took 2 for the third class."""
+    named, plain, x, labels, indices = told_twice(kind)
+    losses = []
+    for network, target in ((named, labels), (plain, indices)):
+        weights: Any = {target[0].item(): 2.0, target[-1].item(): 5.0} if weighed else None
+        if kind == "texts" and weighed:
+            weights = {int(indices[0]): 2.0, int(indices[-1]): 5.0}
+        config = loom.TrainingConfig(
+            loss="cross_entropy", class_weight=weights, learning_rate=0.0, optimizer="sgd"
+        )
+        stepper = loom.Stepper(loom.Mesh(network, window=2), config)
+        state = loom.TweenState(network, loom.TweenConfig.tween(), loss=config)
+        found = [stepper.step(x[row : row + 1], target[row : row + 1]) for row in range(3)]
+        found.append(state.step(x, target))
+        found.append(loom.LBFGS(network, config).fit(x, target, iterations=1)[0])
+        losses.append(found)
+    assert losses[0] == losses[1]
+    with pytest.raises(loom.DataError, match="of no class"):
+        loom.TweenState(named, loom.TweenConfig.tween(), loss="cross_entropy").step(
+            x[:1], ["dog"] if kind == "texts" else [3]
+        )
+
+
+@pytest.mark.parametrize("kind", GAPS)
+def test_gradients_are_those_of_labels(kind: str) -> None:
+    """A histogram of them refused texts, and took numbers for indices, as gradients of inputs did."""
+    named, plain, x, labels, indices = told_twice(kind)
+    expected = plain.input_gradients(x, indices)
+    np.testing.assert_array_equal(named.input_gradients(x, labels), expected)
+    norms = []
+    for network, target in ((named, labels), (plain, indices)):
+        watcher = loom.WeightHistograms(sample=(x, target))
+        config = loom.TrainingConfig(loss="cross_entropy", verbose=False, seed=3)
+        network.fit((x, target), config, callbacks=[watcher])
+        norms.append(watcher.gradients["0.0.0.0.weight"][-1].norm)
+    assert norms[0] == norms[1]
+
+
+def test_a_mesh_learns_by_labels_that_choose_the_loss() -> None:
+    named, plain, x, labels, indices = told_twice("texts")
+    found = []
+    for network, target in ((named, labels), (plain, indices)):
+        stepper = loom.Stepper(loom.Mesh(network, window=2), loom.TrainingConfig(learning_rate=0.0))
+        found.append(stepper.step(x[:1], target[:1]))
+        assert stepper.config.loss == "cross_entropy"
+    assert found[0] == found[1]
+
+
+def test_gradients_of_outputs_by_name_are_those_of_labels() -> None:
+    found = []
+    for target in (np.array([0, 2, 5])[Y], Y):
+        network = loom.Network(inputs={"x": 4}, grid=(1, 2), seed=0)
+        network[0, 0].add(nn.Dense(3))
+        network.link((0, 0), (0, 1), combine="replace")[0, 1].add(nn.Dense(1))
+        network.output("kind", (0, 0)).output("size", (0, 1))
+        loss = {"kind": "cross_entropy", "size": "mse"}
+        y = {"kind": target, "size": X[:, 0]}
+        network.fit(({"x": X}, y), loom.TrainingConfig(loss=loss, verbose=False))
+        few = Y < 2
+        part = {"kind": target[few], "size": X[few, 0]}
+        gradients: Any = network.input_gradients({"x": X[few]}, part)
+        config = loom.TrainingConfig(loss=loss)
+        first = loom.LBFGS(network, config).fit({"x": X[few]}, part, iterations=1)[0]  # type: ignore[arg-type]
+        found.append((gradients["x"], first))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]

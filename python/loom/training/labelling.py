@@ -15,8 +15,9 @@ from loom.convert import as_numpy
 from loom.data import ArraySource, Classes, Data, Source, Table, TrainingBatch
 from loom.data.foreign import adopted
 from loom.data.frames import is_frame
-from loom.data.labels import KINDS, as_names
+from loom.data.labels import as_names
 from loom.engine import Engine
+from loom.engine.labels import BINARY, compares_labels, indexed
 from loom.engine.told import classes_of, encoder_of, remember_classes, remember_encoder
 from loom.errors import ConfigError, DataError, DTypeError, ShapeError
 from loom.losses import AUTO
@@ -36,9 +37,6 @@ __all__ = [
     "weighed",
     "with_indices",
 ]
-
-BINARY = ("binary_cross_entropy", "binary_focal")
-"""Losses of single outputs whose targets are 0 and 1."""
 
 
 def as_known(engine: Engine, data: Data, config: TrainingConfig | None, *, learns: bool = False) -> Data:
@@ -88,13 +86,7 @@ def takes_labels(config: TrainingConfig, output_shape: tuple[int, ...]) -> bool:
     if isinstance(config.loss, Mapping):
         # Several outputs have their targets by name.
         return False
-    if config.loss == AUTO:
-        return losses.class_count(output_shape) > 1
-    return losses.is_classification(config.loss) or _is_binary(config, output_shape)
-
-
-def _is_binary(config: TrainingConfig, output_shape: tuple[int, ...]) -> bool:
-    return output_shape == (1,) and losses.name_of(config.loss) in BINARY
+    return compares_labels(config.loss, output_shape)
 
 
 def learn_classes(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:
@@ -250,22 +242,6 @@ def together(found: list[NDArray[Any]]) -> NDArray[Any] | None:
 
 def _second(part: object) -> Foreign:
     return part[1] if isinstance(part, (tuple, list)) and len(part) in (2, 3) else None
-
-
-def indexed(target: Foreign, classes: Classes | None) -> Foreign:
-    """Returns the class indices that labels stand for; other targets as they are.
-
-    Args:
-        target: The targets.
-        classes: The network's; None where nobody has named them.
-
-    Raises:
-        DataError: A label is of no class.
-    """
-    if classes is None:
-        return target
-    array = as_names(target)
-    return classes.indices(array) if array.dtype.kind in f"U{KINDS[classes.kind]}" else target
 
 
 def with_indices(source: SourceT, classes: Classes | None) -> SourceT:
