@@ -306,3 +306,95 @@ def test_gradients_of_outputs_by_name_are_those_of_labels() -> None:
         found.append((gradients["x"], first))
     np.testing.assert_array_equal(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
+
+
+@pytest.mark.parametrize("kind", GAPS)
+@pytest.mark.parametrize("vote", ["mean", "majority", "weighted"])
+def test_ensembles_and_matches_know_labels(kind: str, vote: Any) -> None:
+    """Numbers with gaps were taken for indices, and texts refused or, by classes, compared with numbers."""
+    named, plain, x, labels, indices = told_twice(kind)
+    other, _, _, _, _ = told_twice(kind)
+    assert loom.analysis.correctness([named], (x, labels)).mean() > 0.8
+    np.testing.assert_array_equal(
+        loom.analysis.correctness([named, plain], (x, labels))[0],
+        loom.analysis.correctness([plain], (x, indices))[0],
+    )
+    ensemble = loom.analysis.Ensemble([plain, named, other], vote=vote)
+    np.testing.assert_array_equal(ensemble.predict_classes(x), named.predict_classes(x))
+    np.testing.assert_array_equal(
+        loom.analysis.correctness([ensemble], (x, labels)), loom.analysis.correctness([named], (x, labels))
+    )
+    weights: Any = {0: 2.0, 1: 5.0} if kind == "texts" else {0: 2.0, 2: 5.0}
+    config = loom.TrainingConfig(loss="cross_entropy", metrics=["accuracy"], class_weight=weights)
+    expected = loom.TrainingConfig(loss="cross_entropy", metrics=["accuracy"], class_weight={0: 2.0, 1: 5.0})
+    alone = loom.analysis.Ensemble([plain, plain, plain], vote=vote)
+    assert ensemble.evaluate((x, labels), config) == alone.evaluate((x, indices), expected)
+    if vote == "weighted":
+        ensemble.fit_weights((x, labels), loss="cross_entropy")
+        np.testing.assert_array_equal(ensemble.weights, alone.fit_weights((x, indices)).weights)
+
+
+def test_labels_that_nobody_knows_are_told_from_indices() -> None:
+    with pytest.raises(loom.DTypeError, match="expected class indices"):
+        loom.analysis.correctness([net()], (X, KINDS["text"]))
+    with pytest.raises(loom.DTypeError, match="expected class indices"):
+        loom.metrics.Accuracy()(np.eye(3), ["ant", "bee", "cat"])
+
+
+def test_ensembles_are_of_networks_with_the_same_labels() -> None:
+    """Outputs of other classes were averaged without a word."""
+    first, second = net(), net()
+    first.fit(X, np.array(["ant", "bee", "cat"])[Y], epochs=1, verbose=False)
+    second.fit(X, np.array(["bee", "cat", "dog"])[Y], epochs=1, verbose=False)
+    with pytest.raises(loom.ConfigError, match=r"tells bee, cat, dog, .* ant, bee, cat"):
+        loom.analysis.Ensemble([first, second])
+    assert len(loom.analysis.Ensemble([first, net()])) == 2
+
+
+def test_ensembles_of_named_outputs_know_labels() -> None:
+    found = []
+    for target in (np.array([0, 2, 5])[Y], Y):
+        network = loom.Network(inputs={"x": 4}, grid=(1, 2), seed=0)
+        network[0, 0].add(nn.Dense(3))
+        network.link((0, 0), (0, 1), combine="replace")[0, 1].add(nn.Dense(1))
+        network.output("kind", (0, 0)).output("size", (0, 1))
+        config = loom.TrainingConfig(loss={"kind": "cross_entropy", "size": "mse"}, verbose=False)
+        network.fit(({"x": X}, {"kind": target, "size": X[:, 0]}), config)
+        few = Y < 2
+        part: Any = ({"x": X[few]}, {"kind": target[few], "size": X[few, 0]})
+        ensemble = loom.analysis.Ensemble([network])
+        found.append(ensemble.evaluate(part))
+        chosen: Any = ensemble.predict_classes(part[0])
+        alone: Any = network.predict_classes(part[0])
+        assert chosen.keys() == alone.keys()
+        np.testing.assert_array_equal(chosen["kind"], alone["kind"])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_reports_of_classes_have_their_labels(outputs: int) -> None:
+    labels = np.array(["ant", "bee", "cat"])[Y] if outputs == 3 else np.where(Y > 0, "yes", "no")
+    network = net(outputs)
+    loss: Any = "cross_entropy" if outputs == 3 else "binary_cross_entropy"
+    network.fit(X, labels, epochs=2, loss=loss, verbose=False)
+    assert loom.analysis.classification(network, (X, labels)).names == tuple(np.unique(labels).tolist())
+    own = ["a", "b", "c"][: max(outputs, 2)]
+    assert loom.analysis.classification(network, (X, labels), own).names == tuple(own)
+
+
+def test_frames_go_wherever_a_network_is_measured() -> None:
+    frame = {"a": X[:, 0], "b": X[:, 1], "kind": np.array(["u", "v"])[(X[:, 2] > 0) * 1], "y": KINDS["text"]}
+    table = loom.data.columns(frame, target="y")
+    network = loom.Sequential([nn.Dense(3)], input_shape=table.width, seed=0)
+    network.fit(table, epochs=3, loss="cross_entropy", verbose=False)
+    pair = (table.x, table.y)
+    for given in (frame, table):
+        np.testing.assert_array_equal(
+            loom.analysis.correctness([network], given), loom.analysis.correctness([network], pair)
+        )
+        ensemble = loom.analysis.Ensemble([network])
+        assert ensemble.evaluate(given)["loss"] == pytest.approx(network.evaluate(pair)["loss"])
+        report = loom.analysis.sensitivity(network, given, dtypes=["int8"])
+        assert report.base == network.evaluate(pair)["loss"]
+        bits = network.fit_bits(given, max_drop=0.5, apply=False)
+        assert bits.chosen.bytes <= network.weight_bytes

@@ -19,8 +19,11 @@ from loom._settings.checks import choice, file_path, real, whole
 from loom._settings.files import content_of
 from loom._typing import ArrayLike, Precision, RealArray
 from loom.callbacks._monitoring import improves, monitored
-from loom.data import ArraySource, Data, TrainingBatch, as_source
+from loom.data import ArraySource, Classes, Data, TrainingBatch, as_source
+from loom.data.frames import is_frame
 from loom.engine import engine_of
+from loom.engine.labels import as_indices, known_classes
+from loom.engine.told import encoder_of
 from loom.errors import ConfigError, DataError, FileError, SerializationError, ShapeError, StateError
 from loom.network import Network, Sequential
 from loom.network.network import from_native
@@ -28,6 +31,7 @@ from loom.reports.samples import as_names
 from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig
 from loom.training.evaluation import evaluate
+from loom.training.labelling import as_known, weighed
 from loom.training.record import record_of
 
 if TYPE_CHECKING:
@@ -56,6 +60,9 @@ class Ensemble:
 
     With a single output, networks choose class 1 where it is above `threshold`.
 
+    Labels are those that the networks have learned, or their cards name; networks that know none stand by
+    those of the others.
+
     Args:
         networks: Networks of the same input and output shape; one is enough. They are not copied.
         vote: "majority", "mean" or "weighted".
@@ -65,7 +72,8 @@ class Ensemble:
         threshold: For networks of a single output: 0.5 for probabilities, 0 for logits.
 
     Raises:
-        ConfigError: There are no networks, the vote is unknown, or weights do not fit.
+        ConfigError: There are no networks, the vote is unknown, or weights do not fit; or a network tells
+            other classes than another, or the same ones in another order.
         ShapeError: A network has another input or output shape than the first, or a majority is to be of
             outputs that are no classes.
 
@@ -92,6 +100,7 @@ class Ensemble:
         self._vote = choice("Ensemble", "vote", vote, _VOTES)
         self._threshold = real("Ensemble", "threshold", threshold)
         _check_shapes(self._networks, self._names)
+        self._known = _known_together(self._networks, self._names)
         for shape in self._shapes.values():
             if self._vote == "majority" and len(shape) > 3:
                 raise ShapeError(f"a majority needs outputs that are classes, got shape {shape}")
@@ -164,7 +173,7 @@ class Ensemble:
         made: RealArray = _by_output([network.predict(x, batch_size) for network in self], self._together)
         return made
 
-    def predict_classes(self, x: ArrayLike, batch_size: int = 256) -> NDArray[np.int64]:
+    def predict_classes(self, x: ArrayLike, batch_size: int = 256) -> NDArray[Any]:
         """Returns the class of each sample: that of the largest output, the first of several.
 
         Args:
@@ -172,8 +181,9 @@ class Ensemble:
             batch_size: How many are computed at a time.
 
         Returns:
-            (rows,) the classes; with images and sequences one for each place. Of a single output 0 or 1. Of
-            named outputs a dictionary of those that have several values.
+            (rows,) the classes, by their labels where a network knows them; with images and sequences one for
+            each place. Of a single output 0 or 1, or their labels. Of named outputs a dictionary of those
+            that have several values, or labels.
 
         Raises:
             ShapeError: The samples do not have the networks' input shape.
@@ -182,16 +192,19 @@ class Ensemble:
         """
         output: Any = self.predict(x, batch_size)
         if isinstance(output, dict):
-            several = {name: part for name, part in output.items() if part.shape[1:] != (1,)}
-            return {name: self._classes(part) for name, part in several.items()}  # type: ignore[return-value]
-        return self._classes(output)
+            several = [name for name, part in output.items() if part.shape[1:] != (1,) or name in self._known]
+            return {name: self._classes(output[name], name) for name in several}  # type: ignore[return-value]
+        return self._classes(output, "")
 
-    def _classes(self, output: RealArray) -> NDArray[np.int64]:
+    def _classes(self, output: RealArray, name: str) -> NDArray[Any]:
         axis = _class_axis(output)
         if output.shape[axis] > 1:
-            return np.asarray(output.argmax(axis=axis), dtype=np.int64)
-        bound = 0.5 if self._vote == "majority" else self._threshold
-        return np.asarray(np.take(output > bound, 0, axis=axis), dtype=np.int64)
+            chosen = np.asarray(output.argmax(axis=axis), dtype=np.int64)
+        else:
+            bound = 0.5 if self._vote == "majority" else self._threshold
+            chosen = np.asarray(np.take(output > bound, 0, axis=axis), dtype=np.int64)
+        known = self._known.get(name)
+        return chosen if known is None else known.labels(chosen)
 
     def evaluate(
         self,
@@ -208,7 +221,8 @@ class Ensemble:
         cross-entropy is that of probabilities.
 
         Args:
-            data: (x, y) or (x, y, weight) arrays, a `TrainingBatch`, or an iterable of either.
+            data: (x, y) or (x, y, weight) arrays, a `TrainingBatch`, or an iterable of either; or a frame,
+                where the first network has learned from a table.
             config: Its loss, metrics, class weights and batch size are used; those of the first network's
                 last training where None.
             loss: Instead of the config's.
@@ -226,7 +240,7 @@ class Ensemble:
             ShapeError: It does not fit the networks.
         """
         size = self._batch_size(batch_size, config)
-        whole_set, batches = self._batches(data)
+        whole_set, batches = self._batches(data, config, loss)
         decided = (self._decided(batch, size) for batch in batches)
         return self._judge(next(decided) if whole_set else decided, config, loss, metrics, size)
 
@@ -273,7 +287,7 @@ class Ensemble:
         rounds = whole("fit_weights", "rounds", rounds, least=1)
         choice("fit_weights", "mode", mode, ("auto", "min", "max"))
         size = self._batch_size(batch_size, config)
-        whole_set, batches = self._batches(data)
+        whole_set, batches = self._batches(data, config, loss)
         seen = [([network.predict(batch.input, size) for network in self], batch) for batch in batches]
         counts = np.zeros(len(self))
         best, found = float("nan"), counts
@@ -439,7 +453,8 @@ class Ensemble:
     ) -> dict[str, float]:
         """Measures outputs as those of a network that hands them on."""
         config = config or record_of(self._networks[0]).judged_by
-        used = loss if loss is not None else None if config is None else config.loss
+        used = self._loss(config, loss)
+        config = None if config is None else weighed(engine_of(self._teller), config)
         shapes = self._shapes
         single = "" in shapes
         if single and used == losses.AUTO:
@@ -463,6 +478,16 @@ class Ensemble:
                 identity.output(name, (0, column))
         return evaluate(identity, decided, config, loss=loss, metrics=metrics, batch_size=batch_size)
 
+    def _loss(self, config: TrainingConfig | None, loss: object) -> Any:  # noqa: ANN401 - of any kind
+        """Returns what is measured: the loss that is given, or that of the settings."""
+        config = config or record_of(self._networks[0]).judged_by
+        return loss if loss is not None else None if config is None else config.loss
+
+    @property
+    def _teller(self) -> Network:
+        """The network that knows the classes' labels; the first one where none does."""
+        return next((net for net in self if known_classes(engine_of(net))), self._networks[0])
+
     def _judged_by(self, output: str, used: LossLike) -> LossLike:
         """The loss of what the networks decide together, where `used` is that of each of them."""
         name = losses.name_of(used)
@@ -484,9 +509,27 @@ class Ensemble:
             _last_kind(network, output) == "softmax" for network in self._networks
         )
 
-    def _batches(self, data: object) -> tuple[bool, Iterable[TrainingBatch]]:
-        """Returns whether data is one batch in all, and the batches."""
-        if engine_of(self._networks[0]).ports is None:
+    def _batches(
+        self, data: object, config: TrainingConfig | None, loss: object
+    ) -> tuple[bool, Iterable[TrainingBatch]]:
+        """Returns whether data is one batch in all, and the batches, whose labels are class indices."""
+        whole_set, batches = self._given(data)
+        used, shapes = self._loss(config, loss), self._shapes
+        if used is None or not self._known:
+            return whole_set, batches
+        if "" not in shapes and not isinstance(used, Mapping):
+            used = dict.fromkeys(shapes, used)
+        engine = engine_of(self._teller)
+        return whole_set, [
+            TrainingBatch(batch.input, cast("Any", as_indices(engine, batch.target, used)), batch.weight)
+            for batch in batches
+        ]
+
+    def _given(self, data: object) -> tuple[bool, Iterable[TrainingBatch]]:
+        engine = engine_of(self._networks[0])
+        if engine.ports is None or (is_frame(data) and encoder_of(engine.native) is not None):
+            data = as_known(engine, cast("Data", data), None)
+        if engine.ports is None:
             source = as_source(cast("Data", data))
             whole_set = isinstance(source, ArraySource)
             return whole_set, [source.batch] if isinstance(source, ArraySource) else list(source)
@@ -563,6 +606,21 @@ def _ports(network: Network) -> tuple[object, object]:
         return (), ()
     inputs = [(entry.name, entry.shape) for entry in ports.inputs]
     return inputs, ports.output_shapes() if ports.outputs else ()
+
+
+def _known_together(networks: Sequence[Network], names: Sequence[str]) -> dict[str, Classes]:
+    """Returns the classes that networks know, by output; a ConfigError where two know others."""
+    found: dict[str, tuple[Classes, str]] = {}
+    for network, name in zip(networks, names, strict=True):
+        for output, classes in known_classes(engine_of(network)).items():
+            first, teller = found.setdefault(output, (classes, name))
+            if first.names != classes.names:
+                of = f' of output "{output}"' if output else ""
+                raise ConfigError(
+                    f"the networks of an ensemble need the same classes{of}, in one order: "
+                    f'"{name}" tells {", ".join(classes.names)}, "{teller}" {", ".join(first.names)}'
+                )
+    return {output: classes for output, (classes, _) in found.items()}
 
 
 def _shares(weights: ArrayLike | None, count: int) -> NDArray[np.float64]:

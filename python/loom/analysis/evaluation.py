@@ -12,12 +12,13 @@ from loom import losses
 from loom.convert import as_numpy
 from loom.data import ArraySource, Data, as_source
 from loom.engine import engine_of
+from loom.engine.labels import indexed
 from loom.engine.told import classes_of
 from loom.errors import ConfigError
 from loom.network import Network
 from loom.reports import ClassificationReport, DeviationReport, RegressionReport
 from loom.reports.deviation import deviation_under
-from loom.training.labelling import as_known, indexed
+from loom.training.labelling import as_known
 from loom.training.record import record_of
 
 __all__ = ["classification", "deviation", "regression"]
@@ -72,7 +73,8 @@ def classification(
     Args:
         network: The network.
         data: (x, y) arrays, a `TrainingBatch`, or an iterable of either.
-        names: The names of the classes; their numbers where None.
+        names: The names of the classes; where None their labels, as far as the network knows them, or their
+            numbers.
         logits: Whether the outputs are logits, rather than probabilities. Where None, single outputs are
             if the network was trained for binary_cross_entropy in this process; others as
             `ClassificationReport.of` says.
@@ -94,6 +96,9 @@ def classification(
     outputs, targets = _outputs(network, data, batch_size)
     if logits is None and _loss(network, None) == "binary_cross_entropy":
         logits = True
+    known = classes_of(engine_of(network).native)
+    if names is None and known is not None:
+        names = known.names
     return ClassificationReport.of(outputs, targets, names, logits=logits, bins=bins)
 
 
