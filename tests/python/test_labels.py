@@ -398,3 +398,27 @@ def test_frames_go_wherever_a_network_is_measured() -> None:
         assert report.base == network.evaluate(pair)["loss"]
         bits = network.fit_bits(given, max_drop=0.5, apply=False)
         assert bits.chosen.bytes <= network.weight_bytes
+
+
+@pytest.mark.parametrize("kind", GAPS)
+@pytest.mark.parametrize("loss", ["auto", "cross_entropy"])
+@pytest.mark.parametrize("names", [[1, 2, 3, 9], ["elk", "fox", "gnu", "hen"], None])
+def test_another_head_learns_labels_of_its_own(kind: str, loss: Any, names: list[Any] | None) -> None:
+    """The labels of the head that had given way were those of the new one, which then took no others."""
+    network, _, _, _, _ = told_twice(kind)
+    network[0, 0, 0].pop()
+    network[0, 0, 0].add(nn.Dense(4))
+    more = np.where(X[:, 3] > 0, Y, 3)
+    labels = more if names is None else np.array(names)[more]
+    network.fit(X, labels, epochs=20, learning_rate=0.1, loss=loss, verbose=False)
+    assert network.card.labels == (None if names is None else tuple(map(str, names)))
+    assert np.mean(network.predict_classes(X) == labels) > 0.6
+    assert network.evaluate((X, labels), metrics=["accuracy"])["accuracy"] > 0.6
+
+
+@pytest.mark.parametrize("kind", GAPS)
+def test_the_doctor_sees_labels_once(kind: str) -> None:
+    """It made indices of them, which its rehearsal looked up among the labels again."""
+    named, _, x, labels, _ = told_twice(kind)
+    findings = loom.doctor(named, (x, labels), loom.TrainingConfig(loss="cross_entropy")).findings
+    assert "training-refuses" not in [finding.name for finding in findings]

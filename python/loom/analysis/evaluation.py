@@ -12,8 +12,7 @@ from loom import losses
 from loom.convert import as_numpy
 from loom.data import ArraySource, Data, as_source
 from loom.engine import engine_of
-from loom.engine.labels import indexed
-from loom.engine.told import classes_of
+from loom.engine.labels import indexed, known_classes
 from loom.errors import ConfigError
 from loom.network import Network
 from loom.reports import ClassificationReport, DeviationReport, RegressionReport
@@ -96,7 +95,7 @@ def classification(
     outputs, targets = _outputs(network, data, batch_size)
     if logits is None and _loss(network, None) == "binary_cross_entropy":
         logits = True
-    known = classes_of(engine_of(network).native)
+    known = known_classes(engine_of(network)).get("")
     if names is None and known is not None:
         names = known.names
     return ClassificationReport.of(outputs, targets, names, logits=logits, bins=bins)
@@ -133,7 +132,7 @@ def _outputs(network: Network, data: Data, batch_size: int) -> tuple[NDArray[Any
     if not isinstance(network, Network):
         raise ConfigError(f"expected a loom.Network, got {network!r}")
     source = as_source(as_known(engine_of(network), data, None))
-    classes = classes_of(engine_of(network).native)
+    classes = known_classes(engine_of(network)).get("")
     batches = [source.batch] if isinstance(source, ArraySource) else source
     pairs = [
         (network.predict(batch.input, batch_size), as_numpy(indexed(batch.target, classes)).copy())

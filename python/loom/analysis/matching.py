@@ -12,8 +12,7 @@ from loom._settings.checks import whole
 from loom._typing import ArrayLike, RealArray
 from loom.data import ArraySource, Classes, Data, as_source
 from loom.engine import engine_of
-from loom.engine.labels import indexed
-from loom.engine.told import classes_of
+from loom.engine.labels import indexed, known_classes
 from loom.errors import ConfigError
 from loom.metrics import correct
 from loom.network import Network
@@ -87,7 +86,7 @@ def _members(network: object) -> list[Network]:
 
 def _classes_of(network: object) -> Classes | None:
     """Returns the classes of what predicts; None where nobody has named them."""
-    known = (classes_of(engine_of(each).native) for each in _members(network))
+    known = (known_classes(engine_of(each)).get("") for each in _members(network))
     return next((classes for classes in known if classes is not None), None)
 
 

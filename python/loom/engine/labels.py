@@ -13,7 +13,7 @@ from loom.engine.engine import Engine
 from loom.engine.told import classes_by_output, classes_of
 from loom.losses import LossLike
 
-__all__ = ["BINARY", "as_indices", "compares_labels", "indexed", "known_classes"]
+__all__ = ["BINARY", "as_indices", "compares_labels", "fitting", "indexed", "known_classes"]
 
 BINARY = ("binary_cross_entropy", "binary_focal")
 """Losses of single outputs whose targets are 0 and 1."""
@@ -33,6 +33,17 @@ def indexed(target: Foreign, classes: Classes | None) -> Foreign:
         return target
     array = as_names(target)
     return classes.indices(array) if array.dtype.kind in f"U{KINDS[classes.kind]}" else target
+
+
+def fitting(classes: Classes | None, output_shape: tuple[int, ...]) -> Classes | None:
+    """Returns classes if an output tells as many; the head that told them may have given way to another.
+
+    Args:
+        classes: What the network remembers; None where nobody has named its classes.
+        output_shape: One sample's output, without the batch.
+    """
+    told = 2 if output_shape == (1,) else losses.class_count(output_shape)
+    return classes if classes is not None and len(classes.values) == told else None
 
 
 def compares_labels(loss: LossLike | str, output_shape: tuple[int, ...]) -> bool:
@@ -56,7 +67,8 @@ def known_classes(engine: Engine) -> dict[str, Classes]:
     ports = engine.ports
     if ports is not None and ports.outputs:
         return classes_by_output(engine.native)
-    classes = classes_of(engine.native)
+    engine.build()
+    classes = fitting(classes_of(engine.native), tuple(engine.native.output_shape()))
     return {} if classes is None else {"": classes}
 
 

@@ -17,8 +17,8 @@ from loom.data.foreign import adopted
 from loom.data.frames import is_frame
 from loom.data.labels import as_names
 from loom.engine import Engine
-from loom.engine.labels import BINARY, compares_labels, indexed
-from loom.engine.told import classes_of, encoder_of, remember_classes, remember_encoder
+from loom.engine.labels import BINARY, compares_labels, fitting, indexed, known_classes
+from loom.engine.told import classes_of, encoder_of, forget_classes, remember_classes, remember_encoder
 from loom.errors import ConfigError, DataError, DTypeError, ShapeError
 from loom.losses import AUTO
 from loom.training.config import TrainingConfig, by_output
@@ -123,7 +123,7 @@ def weighed(engine: Engine, config: TrainingConfig) -> TrainingConfig:
     given = config.class_weight
     if not isinstance(given, Mapping) or by_output(given):
         return config
-    classes = classes_of(engine.native)
+    classes = known_classes(engine).get("")
     if classes is None or classes.kind != "integer":
         return config
     for label in given:
@@ -152,12 +152,14 @@ def _learned(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConf
     if named is not None:
         if len(named) != outputs:
             raise DataError(unequal(list(map(str, named)), outputs))
-        if classes_of(engine.native) is None:
+        if fitting(classes_of(engine.native), shape) is None:
+            forget_classes(engine.native)
             remember_classes(engine.native, Classes("text", tuple(map(str, named))))
         return replace(config, loss="cross_entropy") if config.loss == AUTO else config
-    if found is None or found.ndim != len(shape) or classes_of(engine.native) is not None:
+    if found is None or found.ndim != len(shape) or fitting(classes_of(engine.native), shape) is not None:
         # Labels that are not among the classes are refused where they are looked up.
         return config
+    forget_classes(engine.native)
     classes = Classes.of(found)
     if classes.kind == "integer" and not are_no_indices(found, outputs, len(classes.values)):
         return config

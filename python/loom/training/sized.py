@@ -18,8 +18,8 @@ from loom.data.labels import as_names
 from loom.data.sample_targets import SampleTargets, Targets
 from loom.data.splitting import hold_out
 from loom.engine import Engine
+from loom.engine.labels import known_classes
 from loom.engine.sizing import Sizing
-from loom.engine.told import classes_of
 from loom.errors import DataError, DTypeError, ShapeError
 from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig
@@ -125,7 +125,7 @@ def _aim(engine: Engine, config: TrainingConfig) -> _Aim:
         return lambda samples, pair: OutputTargets(
             ports, sizing, samples, pair.target, pair.weight, kinds=kinds, labels=labels
         )
-    classes = classes_of(engine.native)
+    classes = known_classes(engine).get("")
     if not sizing.has_steps:
         return lambda samples, pair: SampleTargets(samples, pair.target, pair.weight, classes=classes)
     length = sizing.output_lengths[""] or 0
