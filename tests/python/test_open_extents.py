@@ -588,6 +588,22 @@ def test_a_network_of_several_inputs_is_resized_with_its_links() -> None:
     assert fixed.resized({"text": (None, 3)}).fingerprint() == net.fingerprint()
 
 
+@pytest.mark.filterwarnings("ignore:.*padding")
+def test_labels_of_steps_are_learned_where_samples_go_in_groups() -> None:
+    """They were where padding is left out, and no numbers where samples go through by their lengths."""
+    random = np.random.default_rng(0)
+    x = [random.normal(size=(length, 4)) for length in random.integers(1, 9, 30)]
+    y = [np.where(each[:, 0] > 0, "up", "down") for each in x]
+    layers = [nn.Permute((1, 0)), nn.Conv1D(6, kernel_size=3, padding=1), nn.Permute((1, 0)), nn.Dense(2)]
+    net = network(layers, (None, 4))
+    net.fit(x, y, epochs=10, learning_rate=0.05, verbose=False)
+    right = [chosen == wanted for chosen, wanted in zip(net.predict_classes(x), y, strict=True)]
+    assert np.concatenate(right).mean() > 0.9
+    assert net.evaluate((x, y), metrics=["accuracy"])["accuracy"] == pytest.approx(
+        np.concatenate(right).mean()
+    )
+
+
 def test_summaries_say_which_extents_are_open(capsys: pytest.CaptureFixture[str]) -> None:
     net = network(STEPPED["tagger"], (None, 4))
     net.predict(sequences([3]))

@@ -44,7 +44,7 @@ def told(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:
         return config
     target: Foreign = pair.target
     if sizing.has_steps or None in sizing.output_shape:
-        labels = _labels_of_steps(sizing, pair) if sizing.has_steps else None
+        labels = _labels_of_steps(sizing, pair)
         if labels is not None:
             config = learn_classes(engine, config, TrainingBatch(np.zeros((1, 1)), labels[None]))
         # One sample's, as a batch: of each step there is a class index, or numbers.
@@ -60,6 +60,9 @@ def _labels_of_steps(sizing: Sizing, pair: TrainingBatch) -> NDArray[Any] | None
     try:
         if not targets or as_names(targets[0]).dtype.kind not in "Ub":
             return None
+        if not sizing.has_steps:
+            # Samples go through as they are, without padding.
+            return np.concatenate([as_names(each).reshape(-1) for each in targets])
         samples = sizing.samples(pair.input).of_length(sizing.output_lengths[""])
         if len(samples) != len(targets):
             return None
