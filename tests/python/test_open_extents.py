@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -586,6 +587,47 @@ def test_a_network_of_several_inputs_is_resized_with_its_links() -> None:
     for name, values in net.predict(x).items():
         np.testing.assert_array_equal(fixed.predict(x)[name], values)
     assert fixed.resized({"text": (None, 3)}).fingerprint() == net.fingerprint()
+
+
+OPEN_BODIES: dict[str, list[nn.Layer]] = {
+    "padded": [nn.GRU(6, return_sequences=True)],
+    "in groups": [nn.Permute((1, 0)), nn.Conv1D(6, kernel_size=3, padding=1), nn.Permute((1, 0))],
+}
+
+
+@pytest.mark.parametrize("steps", [False, True])
+@pytest.mark.parametrize("body", OPEN_BODIES)
+def test_reports_are_made_of_samples_of_any_length(body: str, steps: bool) -> None:
+    """Lists were no array to them; rows are in the order of the samples, whatever batches they come in."""
+    pool = [] if steps else [nn.SequencePool("mean")]
+    random = np.random.default_rng(0)
+    lengths = random.integers(1, 9, 30)
+    x = [random.normal(size=(length, 4)) for length in lengths]
+    names = np.array(["ant", "bee", "cat"])
+    per_step = [names[np.argmax(each[:, :3], axis=1)] for each in x]
+    y: Any = per_step if steps else np.array([each[-1] for each in per_step])
+    net = network([*OPEN_BODIES[body], *pool, nn.Dense(3)], (None, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        net.fit(x, y, epochs=5, learning_rate=0.05, loss="cross_entropy", verbose=False)
+        chosen = [net.predict_classes([each])[0] for each in x]
+        wanted = np.concatenate(y) if steps else y
+        right = (np.concatenate(chosen) if steps else np.array(chosen)) == wanted
+        assert 0.3 < right.mean() < 1.0
+        padded = loom.data.Padded(
+            np.stack([np.pad(each, ((0, 8 - len(each)), (0, 0))) for each in x]), lengths
+        )
+        targets: Any = [np.pad(np.array(each), (0, 8 - len(each)), mode="edge") for each in y] if steps else y
+        batches = [(x[:11], y[:11]), (x[11:], y[11:])]
+        for data in ((x, y), loom.TrainingBatch(x, y), batches, (padded, targets)):
+            report = loom.analysis.classification(net, data, batch_size=4)
+            assert report.accuracy == pytest.approx(right.mean())
+            assert report.names == ("ant", "bee", "cat")
+            found = loom.analysis.correctness([net, net], data, batch_size=4)
+            np.testing.assert_array_equal(found, [right, right])
+            assert loom.analysis.deviation(net, data).compared == "classes"
+    with pytest.raises(loom.DataError, match="30 samples but there are 29 targets"):
+        loom.analysis.classification(net, (x, y[:29]))
 
 
 @pytest.mark.filterwarnings("ignore:.*padding")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from loom._settings.checks import whole
 from loom._typing import ArrayLike, RealArray
+from loom.analysis.evaluation import answers_of_open_extents
 from loom.data import ArraySource, Classes, Data, as_source
 from loom.engine import engine_of
 from loom.engine.labels import indexed, known_classes
@@ -59,6 +60,11 @@ def correctness(
     for network in networks:
         if not hasattr(network, "predict"):
             raise ConfigError(f"expected a loom.Network or an Ensemble, got {type(network).__name__}")
+    opened = [
+        each for network in networks for each in _members(network) if engine_of(each).sizing is not None
+    ]
+    if opened:
+        return np.stack([_of_open_extents(network, data, threshold, size) for network in networks])
     found = [_classes_of(network) for network in networks]
     told = next((known for known in found if known is not None), None)
     classes = [told if known is None else known for known in found]
@@ -76,6 +82,17 @@ def correctness(
         for batch in batches
     ]
     return np.concatenate([np.stack(part) for part in parts], axis=1)
+
+
+def _of_open_extents(
+    network: object, data: Data, threshold: float | None, batch_size: int
+) -> NDArray[np.bool_]:
+    """Says which samples, or steps of them, a network has right whose samples have extents of their own."""
+    if not isinstance(network, Network):
+        raise ConfigError(
+            f"networks of open extents are compared with each other, got {type(network).__name__} beside one"
+        )
+    return correct(*answers_of_open_extents(network, data, batch_size), threshold)
 
 
 def _members(network: object) -> list[Network]:
