@@ -589,6 +589,22 @@ def test_a_network_of_several_inputs_is_resized_with_its_links() -> None:
     assert fixed.resized({"text": (None, 3)}).fingerprint() == net.fingerprint()
 
 
+def test_deviations_are_of_the_samples_as_they_were_given() -> None:
+    """Images of one size come together, and the report told their places there."""
+    random = np.random.default_rng(0)
+    sides = random.integers(4, 8, 20)
+    x = [random.normal(size=(1, side, side)) for side in sides]
+    net = network(
+        [nn.Conv2D(2, kernel_size=3, padding=1), nn.GlobalAvgPool2D(), nn.Dense(1)], (1, None, None)
+    )
+    y = np.concatenate([net.predict([each]) for each in x])
+    y[7] += 5.0
+    for given in ((x, y), loom.TrainingBatch(x, y)):
+        report = net.evaluate(given, loss="mse", batch_size=3, deviation=True)["deviation"]
+        assert report.worst[0].sample == 7
+        assert loom.analysis.deviation(net, given).worst[0].sample == 7
+
+
 OPEN_BODIES: dict[str, list[nn.Layer]] = {
     "padded": [nn.GRU(6, return_sequences=True)],
     "in groups": [nn.Permute((1, 0)), nn.Conv1D(6, kernel_size=3, padding=1), nn.Permute((1, 0))],
