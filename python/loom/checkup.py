@@ -24,7 +24,8 @@ from loom.diagnosis.names import ALL, finding, ignored
 from loom.diagnosis.output import look_at_output
 from loom.diagnosis.overlap import look_at_overlap
 from loom.engine import Engine, engine_of
-from loom.engine.told import classes_of
+from loom.engine.labels import indexed, known_classes
+from loom.engine.told import forget_classes
 from loom.errors import DataError, LoomError, NonFiniteError
 from loom.network import Network
 from loom.network.layers import LayerHandle
@@ -34,7 +35,7 @@ from loom.schedules import OneCycle, Warmup
 from loom.training.automatic import is_open, settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Examples
-from loom.training.labelling import as_known, indexed, learn_classes, with_indices
+from loom.training.labelling import as_known, learn_classes, with_indices
 from loom.training.named_targets import settled_by_targets
 from loom.training.ported import packed, settled_outputs
 from loom.training.rehearsal import Rehearsal, batches, chosen_rows
@@ -110,7 +111,7 @@ def doctor(
     try:
         # What the network would remember of labels; it is as it was afterwards.
         config = learn_classes(engine, config, data)
-        classes = classes_of(engine.native)
+        classes = known_classes(engine).get("")
     finally:
         engine.native.set_card(told)
     source, held_out = _sources(data, validation, config)
@@ -317,12 +318,20 @@ def _by_steps(
     steps = 1
     if isinstance(source, ArraySource):
         steps = -(-source.rows // config.batch_size) * config.epochs
-    rehearsal = Rehearsal(bare_copy(net), chosen, max(steps, thresholds.DRY_STEPS))
+    rehearsal = Rehearsal(_copy(net, source), chosen, max(steps, thresholds.DRY_STEPS))
     stream = batches(source, replace(config, shuffle=True))
     sample = _wide(source, next(stream), case, config)
-    yield from _pass(bare_copy(net), engine, case, sample, rehearsal.prepare(sample), config)
+    yield from _pass(_copy(net, source), engine, case, sample, rehearsal.prepare(sample), config)
     warm = isinstance(config.schedule, (Warmup, OneCycle)) or not any(stage.moves for stage in case.stages)
     yield from _dry_run(rehearsal, rehearsal.prepare(next(stream)), config.rate, warm=warm)
+
+
+def _copy(net: Network, source: Source) -> Network:
+    """Returns a copy that takes targets as they are by now: those of arrays are class indices."""
+    copy = bare_copy(net)
+    if isinstance(source, ArraySource):
+        forget_classes(engine_of(copy).native)
+    return copy
 
 
 def _wide(source: Source, batch: TrainingBatch, case: Case, config: TrainingConfig) -> TrainingBatch:

@@ -15,6 +15,7 @@ from loom import losses
 from loom._settings.checks import choice, real, whole
 from loom._typing import ArrayLike
 from loom.engine import engine_of
+from loom.engine.labels import as_indices
 from loom.errors import ConfigError, NonFiniteError
 from loom.network import Network
 from loom.network.learning import learning_parameters
@@ -142,6 +143,7 @@ class LBFGS:
         engine.check_idle("LBFGS")
         # What losses of one's own take is told by targets.
         config, _ = settled_by_targets(engine, self.config, cast("Any", (x, y)))
+        y = cast("Any", as_indices(engine, y, config.loss))
         of_one = isinstance(config.loss, losses.OwnLoss)
         self.config = settled_by_target(engine, config, cast("ArrayLike", y)) if of_one else config
         moved = _Parameters(self.network)

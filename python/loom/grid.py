@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import SupportsIndex, TypeAlias, cast
 
 from loom._settings.checks import items, whole
@@ -83,6 +83,11 @@ def as_open_shape(shape: int | Sequence[int | None]) -> tuple[int | None, ...]:
     Raises:
         ConfigError: There are none, one is not positive, or time is open beside another axis.
     """
+    if isinstance(shape, Mapping):
+        raise ConfigError(
+            f"input_shape is of one input, got {shown(shape)}; inputs with names are "
+            "loom.Network(inputs={...}), with net.enter(name, cell) for each behind the first"
+        )
     numbers = items(shape)
     if numbers == () or shape is None:
         raise ConfigError(f"input_shape must be one sample's extents, without the batch, got {shown(shape)}")

@@ -277,6 +277,17 @@ def test_weights_and_several_targets() -> None:
     assert len(net.fit(table, epochs=3, verbose=False).loss_history) == 3
 
 
+@pytest.mark.parametrize("rows", [10, 1000])
+@pytest.mark.parametrize("value", [0.1, 0.3, 1e9 + 0.1, -37.7])
+def test_a_column_of_one_number_is_divided_by_one(value: float, rows: int) -> None:
+    """The mean of a thousand times 0.1 is a rounding off, and what is divided by that is 1e15."""
+    table = columns({"a": np.full(rows, value), "y": np.arange(rows) % 2}, "y")
+    assert np.abs(table.x).max() < 1e-5
+    assert table.encoder({"a": [value + 1.0]}).item() == pytest.approx(1.0, rel=1e-5)
+    narrow = columns({"a": [1e9, 1e9 + 0.001], "y": [0, 1]}, "y")
+    assert np.asarray(narrow.x).ravel().tolist() == pytest.approx([-1.0, 1.0], rel=1e-3)
+
+
 @pytest.mark.parametrize("learned", ["category", "Int64", "int64", "str", "float64"])
 @pytest.mark.parametrize("asked", ["category", "Int64", "int64", "str", "float64"])
 def test_a_category_is_the_same_as_text_and_as_number(learned: str, asked: str) -> None:

@@ -312,3 +312,41 @@ def test_networks_on_a_gpu_vote(gpu: str) -> None:
     wanted = Ensemble(nets).predict(x)
     nets[0].to(gpu)
     np.testing.assert_allclose(Ensemble(nets).predict(x), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("vote", ["mean", "majority"])
+@pytest.mark.parametrize("loss", ["binary_cross_entropy", "mse", "hinge"])
+def test_a_single_output_is_read_as_it_was_learned(tmp_path: Path, loss: str, vote: Any) -> None:
+    """Logits were compared with 0.5, whatever they were learned by."""
+    random = np.random.default_rng(3)
+    x = random.normal(size=(200, 2))
+    y = (x[:, 0] + 0.8 * random.normal(size=200) > 0.4).astype(int)
+    net = loom.Sequential([nn.Dense(1)], input_shape=2, seed=0)
+    net.fit((x, y * 2 - 1 if loss == "hinge" else y), quiet(epochs=30, learning_rate=0.05, loss=loss))
+    ensemble = Ensemble([net, net, net], vote=vote)
+    assert ensemble.threshold == (0.5 if loss == "mse" else 0.0)
+    np.testing.assert_array_equal(ensemble.predict_classes(x), net.predict_classes(x))
+    assert Ensemble([net], threshold=0.25).threshold == 0.25
+    ensemble.save(tmp_path / "three")
+    again = Ensemble.load(tmp_path / "three")
+    assert again.threshold == ensemble.threshold
+    np.testing.assert_array_equal(again.predict_classes(x), ensemble.predict_classes(x))
+
+
+def test_thresholds_of_outputs_by_name() -> None:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(60, 3))
+    net = loom.Network(inputs={"x": 3}, grid=(1, 2), seed=0)
+    net[0, 0].add(nn.Dense(1))
+    net.link((0, 0), (0, 1), combine="replace")[0, 1].add(nn.Dense(1))
+    net.output("sold", (0, 0)).output("share", (0, 1))
+    y = {"sold": np.where(x[:, 0] > 0, "yes", "no"), "share": (x[:, 1] > 0).astype(float)}
+    net.fit(({"x": x}, y), quiet(epochs=3, loss={"sold": "binary_cross_entropy", "share": "mse"}))
+    ensemble = Ensemble([net])
+    assert ensemble.threshold == {"sold": 0.0, "share": 0.5}
+    chosen: Any = ensemble.predict_classes({"x": x})  # type: ignore[arg-type]
+    alone: Any = net.predict_classes({"x": x})
+    np.testing.assert_array_equal(chosen["sold"], alone["sold"])
+    assert Ensemble([net], threshold={"sold": 0.3}).threshold == {"sold": 0.3, "share": 0.5}
+    with pytest.raises(loom.ConfigError, match='unknown threshold: output "price"'):
+        Ensemble([net], threshold={"price": 0.3})

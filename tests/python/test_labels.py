@@ -221,3 +221,204 @@ def test_weights_of_classes_go_by_the_labels() -> None:
     assert loom.doctor(made(), (x, y), config).findings == loom.doctor(made(), (x, places), other).findings
     with pytest.raises(loom.ConfigError, match="class 0, which is none of the labels: 1, 3"):
         labelled.fit(x, y, class_weight={0: 5.0}, **settings)
+
+
+# Those of 0, 2 and 5 of which the first two occur are right as they are, and mean something else.
+GAPS: dict[str, list[Any]] = {"numbers": [0, 2, 5], "texts": ["ant", "bee", "cat"]}
+
+
+def told_twice(kind: str) -> tuple[loom.Network, loom.Network, Any, Any, Any]:
+    """Returns networks that learned labels and indices, and samples of two classes with both."""
+    labels = np.array(GAPS[kind])
+    named, plain = net(), net()
+    for network, target in ((named, labels[Y]), (plain, Y)):
+        network.fit(X, target, epochs=20, loss="cross_entropy", learning_rate=0.1, verbose=False)
+    few = Y < 2
+    return named, plain, X[few], labels[Y[few]], Y[few]
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+@pytest.mark.parametrize("kind", GAPS)
+def test_steps_of_ones_own_know_labels(kind: str, weighed: bool) -> None:
+    """Learning by targets, of a mesh, and of all samples at once took 2 for the third class."""
+    named, plain, x, labels, indices = told_twice(kind)
+    losses = []
+    for network, target in ((named, labels), (plain, indices)):
+        weights: Any = {target[0].item(): 2.0, target[-1].item(): 5.0} if weighed else None
+        if kind == "texts" and weighed:
+            weights = {int(indices[0]): 2.0, int(indices[-1]): 5.0}
+        config = loom.TrainingConfig(
+            loss="cross_entropy", class_weight=weights, learning_rate=0.0, optimizer="sgd"
+        )
+        stepper = loom.Stepper(loom.Mesh(network, window=2), config)
+        state = loom.TweenState(network, loom.TweenConfig.tween(), loss=config)
+        found = [stepper.step(x[row : row + 1], target[row : row + 1]) for row in range(3)]
+        found.append(state.step(x, target))
+        found.append(loom.LBFGS(network, config).fit(x, target, iterations=1)[0])
+        losses.append(found)
+    assert losses[0] == losses[1]
+    with pytest.raises(loom.DataError, match="of no class"):
+        loom.TweenState(named, loom.TweenConfig.tween(), loss="cross_entropy").step(
+            x[:1], ["dog"] if kind == "texts" else [3]
+        )
+
+
+@pytest.mark.parametrize("kind", GAPS)
+def test_gradients_are_those_of_labels(kind: str) -> None:
+    """A histogram of them refused texts, and took numbers for indices, as gradients of inputs did."""
+    named, plain, x, labels, indices = told_twice(kind)
+    expected = plain.input_gradients(x, indices)
+    np.testing.assert_array_equal(named.input_gradients(x, labels), expected)
+    norms = []
+    for network, target in ((named, labels), (plain, indices)):
+        watcher = loom.WeightHistograms(sample=(x, target))
+        config = loom.TrainingConfig(loss="cross_entropy", verbose=False, seed=3)
+        network.fit((x, target), config, callbacks=[watcher])
+        norms.append(watcher.gradients["0.0.0.0.weight"][-1].norm)
+    assert norms[0] == norms[1]
+
+
+def test_a_mesh_learns_by_labels_that_choose_the_loss() -> None:
+    named, plain, x, labels, indices = told_twice("texts")
+    found = []
+    for network, target in ((named, labels), (plain, indices)):
+        stepper = loom.Stepper(loom.Mesh(network, window=2), loom.TrainingConfig(learning_rate=0.0))
+        found.append(stepper.step(x[:1], target[:1]))
+        assert stepper.config.loss == "cross_entropy"
+    assert found[0] == found[1]
+
+
+def test_gradients_of_outputs_by_name_are_those_of_labels() -> None:
+    found = []
+    for target in (np.array([0, 2, 5])[Y], Y):
+        network = loom.Network(inputs={"x": 4}, grid=(1, 2), seed=0)
+        network[0, 0].add(nn.Dense(3))
+        network.link((0, 0), (0, 1), combine="replace")[0, 1].add(nn.Dense(1))
+        network.output("kind", (0, 0)).output("size", (0, 1))
+        loss = {"kind": "cross_entropy", "size": "mse"}
+        y = {"kind": target, "size": X[:, 0]}
+        network.fit(({"x": X}, y), loom.TrainingConfig(loss=loss, verbose=False))
+        few = Y < 2
+        part = {"kind": target[few], "size": X[few, 0]}
+        gradients: Any = network.input_gradients({"x": X[few]}, part)
+        config = loom.TrainingConfig(loss=loss)
+        first = loom.LBFGS(network, config).fit({"x": X[few]}, part, iterations=1)[0]  # type: ignore[arg-type]
+        found.append((gradients["x"], first))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+
+
+@pytest.mark.parametrize("kind", GAPS)
+@pytest.mark.parametrize("vote", ["mean", "majority", "weighted"])
+def test_ensembles_and_matches_know_labels(kind: str, vote: Any) -> None:
+    """Numbers with gaps were taken for indices, and texts refused or, by classes, compared with numbers."""
+    named, plain, x, labels, indices = told_twice(kind)
+    other, _, _, _, _ = told_twice(kind)
+    assert loom.analysis.correctness([named], (x, labels)).mean() > 0.8
+    np.testing.assert_array_equal(
+        loom.analysis.correctness([named, plain], (x, labels))[0],
+        loom.analysis.correctness([plain], (x, indices))[0],
+    )
+    ensemble = loom.analysis.Ensemble([plain, named, other], vote=vote)
+    np.testing.assert_array_equal(ensemble.predict_classes(x), named.predict_classes(x))
+    np.testing.assert_array_equal(
+        loom.analysis.correctness([ensemble], (x, labels)), loom.analysis.correctness([named], (x, labels))
+    )
+    weights: Any = {0: 2.0, 1: 5.0} if kind == "texts" else {0: 2.0, 2: 5.0}
+    config = loom.TrainingConfig(loss="cross_entropy", metrics=["accuracy"], class_weight=weights)
+    expected = loom.TrainingConfig(loss="cross_entropy", metrics=["accuracy"], class_weight={0: 2.0, 1: 5.0})
+    alone = loom.analysis.Ensemble([plain, plain, plain], vote=vote)
+    assert ensemble.evaluate((x, labels), config) == alone.evaluate((x, indices), expected)
+    if vote == "weighted":
+        ensemble.fit_weights((x, labels), loss="cross_entropy")
+        np.testing.assert_array_equal(ensemble.weights, alone.fit_weights((x, indices)).weights)
+
+
+def test_labels_that_nobody_knows_are_told_from_indices() -> None:
+    with pytest.raises(loom.DTypeError, match="expected class indices"):
+        loom.analysis.correctness([net()], (X, KINDS["text"]))
+    with pytest.raises(loom.DTypeError, match="expected class indices"):
+        loom.metrics.Accuracy()(np.eye(3), ["ant", "bee", "cat"])
+
+
+def test_ensembles_are_of_networks_with_the_same_labels() -> None:
+    """Outputs of other classes were averaged without a word."""
+    first, second = net(), net()
+    first.fit(X, np.array(["ant", "bee", "cat"])[Y], epochs=1, verbose=False)
+    second.fit(X, np.array(["bee", "cat", "dog"])[Y], epochs=1, verbose=False)
+    with pytest.raises(loom.ConfigError, match=r"tells bee, cat, dog, .* ant, bee, cat"):
+        loom.analysis.Ensemble([first, second])
+    assert len(loom.analysis.Ensemble([first, net()])) == 2
+
+
+def test_ensembles_of_named_outputs_know_labels() -> None:
+    found = []
+    for target in (np.array([0, 2, 5])[Y], Y):
+        network = loom.Network(inputs={"x": 4}, grid=(1, 2), seed=0)
+        network[0, 0].add(nn.Dense(3))
+        network.link((0, 0), (0, 1), combine="replace")[0, 1].add(nn.Dense(1))
+        network.output("kind", (0, 0)).output("size", (0, 1))
+        config = loom.TrainingConfig(loss={"kind": "cross_entropy", "size": "mse"}, verbose=False)
+        network.fit(({"x": X}, {"kind": target, "size": X[:, 0]}), config)
+        few = Y < 2
+        part: Any = ({"x": X[few]}, {"kind": target[few], "size": X[few, 0]})
+        ensemble = loom.analysis.Ensemble([network])
+        found.append(ensemble.evaluate(part))
+        chosen: Any = ensemble.predict_classes(part[0])
+        alone: Any = network.predict_classes(part[0])
+        assert chosen.keys() == alone.keys()
+        np.testing.assert_array_equal(chosen["kind"], alone["kind"])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_reports_of_classes_have_their_labels(outputs: int) -> None:
+    labels = np.array(["ant", "bee", "cat"])[Y] if outputs == 3 else np.where(Y > 0, "yes", "no")
+    network = net(outputs)
+    loss: Any = "cross_entropy" if outputs == 3 else "binary_cross_entropy"
+    network.fit(X, labels, epochs=2, loss=loss, verbose=False)
+    assert loom.analysis.classification(network, (X, labels)).names == tuple(np.unique(labels).tolist())
+    own = ["a", "b", "c"][: max(outputs, 2)]
+    assert loom.analysis.classification(network, (X, labels), own).names == tuple(own)
+
+
+def test_frames_go_wherever_a_network_is_measured() -> None:
+    frame = {"a": X[:, 0], "b": X[:, 1], "kind": np.array(["u", "v"])[(X[:, 2] > 0) * 1], "y": KINDS["text"]}
+    table = loom.data.columns(frame, target="y")
+    network = loom.Sequential([nn.Dense(3)], input_shape=table.width, seed=0)
+    network.fit(table, epochs=3, loss="cross_entropy", verbose=False)
+    pair = (table.x, table.y)
+    for given in (frame, table):
+        np.testing.assert_array_equal(
+            loom.analysis.correctness([network], given), loom.analysis.correctness([network], pair)
+        )
+        ensemble = loom.analysis.Ensemble([network])
+        assert ensemble.evaluate(given)["loss"] == pytest.approx(network.evaluate(pair)["loss"])
+        report = loom.analysis.sensitivity(network, given, dtypes=["int8"])
+        assert report.base == network.evaluate(pair)["loss"]
+        bits = network.fit_bits(given, max_drop=0.5, apply=False)
+        assert bits.chosen.bytes <= network.weight_bytes
+
+
+@pytest.mark.parametrize("kind", GAPS)
+@pytest.mark.parametrize("loss", ["auto", "cross_entropy"])
+@pytest.mark.parametrize("names", [[1, 2, 3, 9], ["elk", "fox", "gnu", "hen"], None])
+def test_another_head_learns_labels_of_its_own(kind: str, loss: Any, names: list[Any] | None) -> None:
+    """The labels of the head that had given way were those of the new one, which then took no others."""
+    network, _, _, _, _ = told_twice(kind)
+    network[0, 0, 0].pop()
+    network[0, 0, 0].add(nn.Dense(4))
+    more = np.where(X[:, 3] > 0, Y, 3)
+    labels = more if names is None else np.array(names)[more]
+    network.fit(X, labels, epochs=20, learning_rate=0.1, loss=loss, verbose=False)
+    assert network.card.labels == (None if names is None else tuple(map(str, names)))
+    assert np.mean(network.predict_classes(X) == labels) > 0.6
+    assert network.evaluate((X, labels), metrics=["accuracy"])["accuracy"] > 0.6
+
+
+@pytest.mark.parametrize("kind", GAPS)
+def test_the_doctor_sees_labels_once(kind: str) -> None:
+    """It made indices of them, which its rehearsal looked up among the labels again."""
+    named, _, x, labels, _ = told_twice(kind)
+    findings = loom.doctor(named, (x, labels), loom.TrainingConfig(loss="cross_entropy")).findings
+    assert "training-refuses" not in [finding.name for finding in findings]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -508,6 +509,157 @@ def test_a_network_is_resized_with_its_weights() -> None:
     np.testing.assert_array_equal(fixed.resized((2, None, None)).predict(samples), net.predict(samples))
     with pytest.raises(loom.ShapeError):
         loom.Sequential([nn.Dense(3)], input_shape=4).resized(5)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_steps_have_weights_of_their_own(padded: bool) -> None:
+    """Of outputs with names they had; of a single one lists of arrays were no array."""
+    random = np.random.default_rng(0)
+    lengths = np.array([5, 2, 7, 1, 4])
+    x = [random.normal(size=(length, 3)) for length in lengths]
+    y = [random.normal(size=(length, 2)) for length in lengths]
+    weight = [random.uniform(0.1, 2.0, length) for length in lengths]
+    net = loom.Sequential([nn.GRU(4, return_sequences=True), nn.Dense(2)], input_shape=(None, 3), seed=1)
+    missed = [((out - wanted) ** 2).mean(axis=1) for out, wanted in zip(net.predict(x), y, strict=True)]
+    counted = np.concatenate(weight)
+    expected = float((np.concatenate(missed) * counted).sum() / counted.sum())
+    data: Any = (x, y, weight)
+    if padded:
+        filled = [np.zeros((5, 7, 3)), np.zeros((5, 7, 2)), np.full((5, 7), 9.0)]
+        for row, parts in enumerate(zip(x, y, weight, strict=True)):
+            for whole, part in zip(filled, parts, strict=True):
+                whole[row, : len(part)] = part
+        data = (loom.data.Padded(filled[0], lengths), *filled[1:])
+    for size in (1, 2, 8):
+        found = loom.evaluate(net, data, loss="mse", batch_size=size)["loss"]
+        assert found == pytest.approx(expected, rel=1e-5)
+    result = net.fit(
+        data, loom.TrainingConfig(loss="mse", optimizer="sgd", learning_rate=0.0, batch_size=2, verbose=False)
+    )
+    assert result.loss_history[0] == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(loom.ShapeError, match="weight: sample 0 has 5 steps"):
+        loom.evaluate(net, (x, y, [each[:1] for each in weight]), loss="mse")
+    with pytest.raises(loom.DataError, match="one for each step of each, in a list of arrays"):
+        loom.evaluate(net, (x, y, np.ones(4)), loss="mse")
+
+
+RESIZED: dict[str, Callable[[Any, Any], object]] = {
+    "drawn": lambda net, x: net.morph("int4", rounding="stochastic"),
+    "weighed": lambda net, x: net.calibrate(x).morph("int4", calibration="mse"),
+    "without masters": lambda net, x: net.morph("int8").drop_master(),
+    "parts": lambda net, x: net.morph("int8", where=lambda layer: layer.kind == "dense", activations="int8"),
+    "an adapter": lambda net, x: net.add_adapter("other", rank=2, targets="dense"),
+    "frozen": lambda net, x: net.freeze("0.0.0.0.*").scale_rates({"0.0.0.1": 0.5}),
+}
+
+
+@pytest.mark.parametrize("way", RESIZED)
+def test_a_resized_network_has_all_that_it_had(way: str) -> None:
+    """It was made anew of masters, which packed weights do not follow from, and knew no label any more."""
+    x = np.random.default_rng(0).normal(size=(12, 6, 4))
+    labels = np.array(["ant", "bee", "cat"] * 4)
+    net = loom.Sequential([nn.LSTM(8), nn.Dense(3)], input_shape=(None, 4), seed=0)
+    net.fit(x, labels, epochs=2, **SETTINGS)
+    RESIZED[way](net, x)
+    fixed = net.resized((6, 4))
+    np.testing.assert_array_equal(fixed.predict(x), net.predict(x))
+    assert fixed.predict_classes(x).tolist() == net.predict_classes(x).tolist()
+    assert fixed.evaluate((x, labels)) == net.evaluate((x, labels))
+    assert fixed.card == net.card
+    assert fixed.weight_bytes == net.weight_bytes
+    for layer, other in zip(net.layers, fixed.layers, strict=True):
+        assert (layer.trainable, layer.rate_factor) == (other.trainable, other.rate_factor)
+        assert (layer.input_range is None) == (other.input_range is None)
+    assert fixed.resized((None, 4)).fingerprint() == net.fingerprint()
+
+
+def test_a_network_of_several_inputs_is_resized_with_its_links() -> None:
+    net = loom.Network(inputs={"text": (None, 3), "place": 2}, grid=(1, 4), seed=0)
+    net[0, 0].add(nn.LSTM(4))
+    net.enter("place", (0, 1))[0, 1].add(nn.Dense(5))
+    net.link((0, 0), (0, 2), combine="concat")[0, 2].add(nn.Dense(3))
+    net.link((0, 0), (0, 3), combine="replace")[0, 3].add(nn.Dense(2))
+    net.output("kind", (0, 2)).output("size", (0, 3))
+    net.morph("int8").drop_master()
+    random = np.random.default_rng(0)
+    x = {"text": random.normal(size=(4, 5, 3)), "place": random.normal(size=(4, 2))}
+    fixed = net.resized({"text": (5, 3)})
+    for name, values in net.predict(x).items():
+        np.testing.assert_array_equal(fixed.predict(x)[name], values)
+    assert fixed.resized({"text": (None, 3)}).fingerprint() == net.fingerprint()
+
+
+def test_deviations_are_of_the_samples_as_they_were_given() -> None:
+    """Images of one size come together, and the report told their places there."""
+    random = np.random.default_rng(0)
+    sides = random.integers(4, 8, 20)
+    x = [random.normal(size=(1, side, side)) for side in sides]
+    net = network(
+        [nn.Conv2D(2, kernel_size=3, padding=1), nn.GlobalAvgPool2D(), nn.Dense(1)], (1, None, None)
+    )
+    y = np.concatenate([net.predict([each]) for each in x])
+    y[7] += 5.0
+    for given in ((x, y), loom.TrainingBatch(x, y)):
+        report = net.evaluate(given, loss="mse", batch_size=3, deviation=True)["deviation"]
+        assert report.worst[0].sample == 7
+        assert loom.analysis.deviation(net, given).worst[0].sample == 7
+
+
+OPEN_BODIES: dict[str, list[nn.Layer]] = {
+    "padded": [nn.GRU(6, return_sequences=True)],
+    "in groups": [nn.Permute((1, 0)), nn.Conv1D(6, kernel_size=3, padding=1), nn.Permute((1, 0))],
+}
+
+
+@pytest.mark.parametrize("steps", [False, True])
+@pytest.mark.parametrize("body", OPEN_BODIES)
+def test_reports_are_made_of_samples_of_any_length(body: str, steps: bool) -> None:
+    """Lists were no array to them; rows are in the order of the samples, whatever batches they come in."""
+    pool = [] if steps else [nn.SequencePool("mean")]
+    random = np.random.default_rng(0)
+    lengths = random.integers(1, 9, 30)
+    x = [random.normal(size=(length, 4)) for length in lengths]
+    names = np.array(["ant", "bee", "cat"])
+    per_step = [names[np.argmax(each[:, :3], axis=1)] for each in x]
+    y: Any = per_step if steps else np.array([each[-1] for each in per_step])
+    net = network([*OPEN_BODIES[body], *pool, nn.Dense(3)], (None, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        net.fit(x, y, epochs=5, learning_rate=0.05, loss="cross_entropy", verbose=False)
+        chosen = [net.predict_classes([each])[0] for each in x]
+        wanted = np.concatenate(y) if steps else y
+        right = (np.concatenate(chosen) if steps else np.array(chosen)) == wanted
+        assert 0.3 < right.mean() < 1.0
+        padded = loom.data.Padded(
+            np.stack([np.pad(each, ((0, 8 - len(each)), (0, 0))) for each in x]), lengths
+        )
+        targets: Any = [np.pad(np.array(each), (0, 8 - len(each)), mode="edge") for each in y] if steps else y
+        batches = [(x[:11], y[:11]), (x[11:], y[11:])]
+        for data in ((x, y), loom.TrainingBatch(x, y), batches, (padded, targets)):
+            report = loom.analysis.classification(net, data, batch_size=4)
+            assert report.accuracy == pytest.approx(right.mean())
+            assert report.names == ("ant", "bee", "cat")
+            found = loom.analysis.correctness([net, net], data, batch_size=4)
+            np.testing.assert_array_equal(found, [right, right])
+            assert loom.analysis.deviation(net, data).compared == "classes"
+    with pytest.raises(loom.DataError, match="30 samples but there are 29 targets"):
+        loom.analysis.classification(net, (x, y[:29]))
+
+
+@pytest.mark.filterwarnings("ignore:.*padding")
+def test_labels_of_steps_are_learned_where_samples_go_in_groups() -> None:
+    """They were where padding is left out, and no numbers where samples go through by their lengths."""
+    random = np.random.default_rng(0)
+    x = [random.normal(size=(length, 4)) for length in random.integers(1, 9, 30)]
+    y = [np.where(each[:, 0] > 0, "up", "down") for each in x]
+    layers = [nn.Permute((1, 0)), nn.Conv1D(6, kernel_size=3, padding=1), nn.Permute((1, 0)), nn.Dense(2)]
+    net = network(layers, (None, 4))
+    net.fit(x, y, epochs=10, learning_rate=0.05, verbose=False)
+    right = [chosen == wanted for chosen, wanted in zip(net.predict_classes(x), y, strict=True)]
+    assert np.concatenate(right).mean() > 0.9
+    assert net.evaluate((x, y), metrics=["accuracy"])["accuracy"] == pytest.approx(
+        np.concatenate(right).mean()
+    )
 
 
 def test_summaries_say_which_extents_are_open(capsys: pytest.CaptureFixture[str]) -> None:

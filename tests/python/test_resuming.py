@@ -10,6 +10,7 @@ import pickle
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -441,3 +442,28 @@ def test_a_run_that_was_killed_goes_on_as_if_it_never_was(tmp_path: Path, epoch:
         assert weights(one) == weights(two), name
     logs = [(tmp_path / folder / "log.csv").read_text() for folder in ("whole", "parts")]
     assert logs[0] == logs[1]
+
+
+@pytest.mark.parametrize("optimizer", [loom.Adam(), loom.SGD(momentum=0.9)], ids=["adam", "momentum"])
+@pytest.mark.parametrize("made_again", [False, True], ids=["dropped", "made again"])
+def test_dropped_masters_take_the_optimizers_progress_along(
+    tmp_path: Path, optimizer: loom.Optimizer, made_again: bool
+) -> None:
+    """Its moments go with the masters, so that it starts anew: in the network, its copies and its files."""
+    x, y = blobs()
+    config = quiet(epochs=2, optimizer=optimizer, learning_rate=0.01, seed=3)
+    net = mlp()
+    loom.train(net, (x, y), config)
+    net.morph("int8").drop_master()
+    if made_again:
+        net.unpack()
+    path = tmp_path / "dropped.loom"
+    net.save(path, optimizer=True)
+    copies = [loom.load(path), copy.deepcopy(net), pickle.loads(pickle.dumps(net))]
+    for other in copies:
+        np.testing.assert_array_equal(other.predict(x), net.predict(x))
+    if not made_again:
+        return
+    for one in (net, *copies):
+        loom.train(one, (x, y), replace(config, epochs=4), resume=True)
+    assert all(weights(other) == weights(net) for other in copies)

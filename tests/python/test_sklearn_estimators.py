@@ -220,6 +220,17 @@ def test_targets_stay_scaled_as_at_first() -> None:
         model.partial_fit(NOISE, MIXED[:, 0])
 
 
+def test_targets_that_do_not_vary_at_first_are_learned_as_they_are() -> None:
+    """The mean of twelve times 0.3 is a rounding off, by which later targets were divided."""
+    model = LoomRegressor((), learning_rate=0.05, random_state=0)
+    x = np.random.default_rng(0).normal(size=(12, 3))
+    model.partial_fit(x, np.full(12, 0.3))
+    for _ in range(200):
+        model.partial_fit(x, x[:, 0])
+    assert model.target_scale_.tolist() == [1.0]
+    assert model.score(x, x[:, 0]) > 0.99
+
+
 def test_a_warm_start_goes_on_from_the_weights() -> None:
     cold = LoomClassifier(**QUICK).fit(*IRIS)
     warm = LoomClassifier(**QUICK, warm_start=True).fit(*IRIS)

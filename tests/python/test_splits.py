@@ -147,3 +147,47 @@ def test_a_network_learns_what_comes_next() -> None:
     net = loom.Sequential([nn.Flatten(), nn.Dense(2)], input_shape=(12, 1), seed=0)
     net.fit(x_train, y_train, epochs=60, learning_rate=0.02, verbose=False)
     assert net.evaluate((x_test, y_test))["loss"] < 0.01
+
+
+LENGTHS = np.array([3, 1, 4, 1, 5, 2, 6, 2, 3, 5])
+FORMS: dict[str, Any] = {
+    "arrays": [np.full((length, 2), float(row)) for row, length in enumerate(LENGTHS)],
+    "lists": [[float(row)] * int(length) for row, length in enumerate(LENGTHS)],
+    "padded": loom.data.Padded(np.arange(10.0)[:, None, None].repeat(6, 1), LENGTHS),
+}
+
+
+def numbers_of(part: Any) -> list[int]:
+    """Which samples these are."""
+    if isinstance(part, loom.data.Padded):
+        values, lengths = np.asarray(part.values), np.asarray(part.lengths)
+        np.testing.assert_array_equal(lengths, LENGTHS[values[:, 0, 0].astype(int)])
+        return [int(row) for row in values[:, 0, 0]]
+    for row in part:
+        assert len(row) == LENGTHS[int(np.ravel(row)[0])]
+    return [int(np.ravel(row)[0]) for row in part]
+
+
+@pytest.mark.parametrize("options", [{}, {"stratify": LENGTHS > 2}, {"groups": np.arange(10) // 2}])
+@pytest.mark.parametrize("form", FORMS)
+def test_sequences_of_any_length_are_split(form: str, options: dict[str, Any]) -> None:
+    """They were no array; padded ones had no rows."""
+    x, y = FORMS[form], np.arange(10)
+    steps = [np.full(length, row) for row, length in enumerate(LENGTHS)]
+    kept, held = split((x, y, steps), 0.3, **options)
+    assert type(held[0]) is type(x)
+    for part in (kept, held):
+        assert numbers_of(part[0]) == part[1].tolist() == [int(each[0]) for each in part[2]]
+    assert sorted([*kept[1], *held[1]]) == list(range(10))
+    found = [number for _, part in folds(({"words": x, "row": y}, y), 3, **options) for number in part[1]]
+    assert sorted(found) == list(range(10))
+    net = loom.Sequential([nn.GRU(3), nn.Dense(1)], input_shape=(None, 1), seed=0)
+    if form == "padded":
+        assert np.isfinite(net.fit(kept[:2], epochs=1, verbose=False).final_loss)
+
+
+def test_a_list_of_samples_and_targets_is_a_pair() -> None:
+    """Samples and targets of one shape were rows of one array."""
+    kept, held = split([np.arange(10.0), np.arange(10)], 0.2)
+    assert [len(part) for part in (*kept, *held)] == [8, 8, 2, 2]
+    np.testing.assert_array_equal(*held)

@@ -511,6 +511,21 @@ def test_a_cut_keeps_links_and_cells_in_their_places() -> None:
     assert len(tied.cut(until=tied.layers[-1]).state_dict()) == 1
 
 
+@pytest.mark.parametrize("combine", ["concat", "replace", "add"])
+def test_a_cut_network_may_have_links_that_its_layers_read(combine: Any) -> None:
+    """Links came after the layers, whose weights then did not fit what reached them."""
+    net = loom.Network(input_shape=4, grid=(1, 4), seed=0)
+    net[0, 0].add(nn.Dense(5))
+    net[0, 1].add(nn.Dense(5 if combine == "add" else 3))
+    net.link((0, 0), (0, 2), combine=combine)[0, 2].add(nn.Dense(6))
+    if combine == "replace":
+        net.link((0, 1), (0, 2), combine="concat")
+    net[0, 3].add(nn.Dense(2))
+    x = samples(width=4)
+    expected = net.activations(x, ["0.0.2.0"])["0.0.2.0"]
+    np.testing.assert_array_equal(net.cut(until="0.0.2.0").predict(x), expected)
+
+
 # What is learned, and how fast
 
 

@@ -69,6 +69,14 @@ TURNS: dict[str, tuple[Callable[[], object], str]] = {
     "nn.Sequential as a network": (lambda: layers.Sequential([nn.Dense(3)]).fit(X, Y), "a network: nn.Seq"),
     "weights of a description": (lambda: layers.Dense(3).get_weights(), "once it stands in a network"),
     "a setting set later": (lambda: assigned(nn.Dense(3), "units", 4), r"Dense\(units=4\) makes another"),
+    "inputs by name as a shape": (
+        lambda: anything.Network(input_shape={"table": 5, "city": 3}, grid=(1, 2)),
+        r"loom\.Network\(inputs=\{\.\.\.\}\)",
+    ),
+    "a file's bytes as its path": (
+        lambda: loom.load(net().build().to_bytes()),  # type: ignore[arg-type]
+        r"write_bytes\(data\)",
+    ),
     "units as text": (lambda: layers.Dense("8"), "without quotes: 8"),
     "units as a float": (lambda: layers.Dense(8.0), "as a whole number: 8"),
     "units in brackets": (lambda: layers.Dense((8,)), "one number: the size of the input is inferred"),

@@ -101,6 +101,12 @@ def real(
 
 def file_path(where: str, value: object, name: str = "path") -> Path:
     """Returns `value` as a path, if it is one or a string that can be one."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        raise ConfigError(
+            f"{where}: {name} must be a string or a pathlib.Path, got {len(value)} bytes; what a file holds "
+            "is written to one first, pathlib.Path(name).write_bytes(data), and os.fsdecode makes a string "
+            "of a path in bytes"
+        )
     if not isinstance(value, (str, PathLike)) or not isinstance(fspath(value), str):
         raise ConfigError(f"{where}: {name} must be a string or a pathlib.Path, got {shown(value)}")
     try:

@@ -15,12 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native, losses, nn
-from loom._settings.checks import choice, file_path, real, whole
+from loom._settings.checks import choice, file_path, whole
 from loom._settings.files import content_of
 from loom._typing import ArrayLike, Precision, RealArray
+from loom.analysis.members import (
+    check_shapes,
+    checked_members,
+    classes_together,
+    learned_logits,
+    shares,
+    thresholds_by_output,
+)
 from loom.callbacks._monitoring import improves, monitored
 from loom.data import ArraySource, Data, TrainingBatch, as_source
+from loom.data.frames import is_frame
 from loom.engine import engine_of
+from loom.engine.labels import as_indices, known_classes
+from loom.engine.told import encoder_of
 from loom.errors import ConfigError, DataError, FileError, SerializationError, ShapeError, StateError
 from loom.network import Network, Sequential
 from loom.network.network import from_native
@@ -28,6 +39,7 @@ from loom.reports.samples import as_names
 from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig
 from loom.training.evaluation import evaluate
+from loom.training.labelling import as_known, weighed
 from loom.training.record import record_of
 
 if TYPE_CHECKING:
@@ -56,16 +68,22 @@ class Ensemble:
 
     With a single output, networks choose class 1 where it is above `threshold`.
 
+    Labels are those that the networks have learned, or their cards name; networks that know none stand by
+    those of the others.
+
     Args:
         networks: Networks of the same input and output shape; one is enough. They are not copied.
         vote: "majority", "mean" or "weighted".
         weights: For "weighted": a number for each network, not negative and not all 0; they are divided by
             their sum. All equal where None.
         names: The networks' names, for messages and reports; "network 0" and so on where None.
-        threshold: For networks of a single output: 0.5 for probabilities, 0 for logits.
+        threshold: For networks of a single output: 0.5 for probabilities, 0 for logits; of named outputs one
+            for all, or by name. Where None, 0 for an output that all networks have learned by a loss of
+            logits, such as binary_cross_entropy, and 0.5 for others.
 
     Raises:
-        ConfigError: There are no networks, the vote is unknown, or weights do not fit.
+        ConfigError: There are no networks, the vote is unknown, or weights do not fit; or a network tells
+            other classes than another, or the same ones in another order.
         ShapeError: A network has another input or output shape than the first, or a majority is to be of
             outputs that are no classes.
 
@@ -83,21 +101,22 @@ class Ensemble:
         weights: ArrayLike | None = None,
         *,
         names: Sequence[object] | None = None,
-        threshold: float = 0.5,
+        threshold: float | Mapping[str, float] | None = None,
     ) -> None:
-        self._networks = _checked(networks)
+        self._networks = checked_members(networks)
         for network in self._networks:
             engine_of(network).check_fixed("Ensemble")
         self._names = as_names(names, len(self._networks), what="networks", prefix="network ")
         self._vote = choice("Ensemble", "vote", vote, _VOTES)
-        self._threshold = real("Ensemble", "threshold", threshold)
-        _check_shapes(self._networks, self._names)
+        check_shapes(self._networks, self._names)
+        self._given_thresholds = thresholds_by_output(threshold, self._shapes)
+        self._known = classes_together(self._networks, self._names)
         for shape in self._shapes.values():
             if self._vote == "majority" and len(shape) > 3:
                 raise ShapeError(f"a majority needs outputs that are classes, got shape {shape}")
         if weights is not None and self._vote != "weighted":
             raise ConfigError(f'weights are for vote="weighted", got vote="{self._vote}"')
-        self._weights = _shares(weights, len(self._networks))
+        self._weights = shares(weights, len(self._networks))
         precisions = {network.precision for network in self._networks}
         self._precision: Precision = "float64" if "float64" in precisions else "float32"
 
@@ -122,9 +141,16 @@ class Ensemble:
         return np.array(self._weights)
 
     @property
-    def threshold(self) -> float:
-        """What a single output is above for class 1."""
-        return self._threshold
+    def threshold(self) -> float | dict[str, float]:
+        """What a single output is above for class 1; by name where named outputs have others."""
+        found = {name: self._threshold(name) for name in self._shapes}
+        return next(iter(found.values())) if len(set(found.values())) == 1 else found
+
+    def _threshold(self, output: str) -> float:
+        """What a single output is above for class 1, of those that have names by name."""
+        if output in self._given_thresholds:
+            return self._given_thresholds[output]
+        return 0.0 if all(learned_logits(network, output) for network in self) else 0.5
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -164,7 +190,7 @@ class Ensemble:
         made: RealArray = _by_output([network.predict(x, batch_size) for network in self], self._together)
         return made
 
-    def predict_classes(self, x: ArrayLike, batch_size: int = 256) -> NDArray[np.int64]:
+    def predict_classes(self, x: ArrayLike, batch_size: int = 256) -> NDArray[Any]:
         """Returns the class of each sample: that of the largest output, the first of several.
 
         Args:
@@ -172,8 +198,9 @@ class Ensemble:
             batch_size: How many are computed at a time.
 
         Returns:
-            (rows,) the classes; with images and sequences one for each place. Of a single output 0 or 1. Of
-            named outputs a dictionary of those that have several values.
+            (rows,) the classes, by their labels where a network knows them; with images and sequences one for
+            each place. Of a single output 0 or 1, or their labels. Of named outputs a dictionary of those
+            that have several values, or labels.
 
         Raises:
             ShapeError: The samples do not have the networks' input shape.
@@ -182,16 +209,19 @@ class Ensemble:
         """
         output: Any = self.predict(x, batch_size)
         if isinstance(output, dict):
-            several = {name: part for name, part in output.items() if part.shape[1:] != (1,)}
-            return {name: self._classes(part) for name, part in several.items()}  # type: ignore[return-value]
-        return self._classes(output)
+            several = [name for name, part in output.items() if part.shape[1:] != (1,) or name in self._known]
+            return {name: self._classes(output[name], name) for name in several}  # type: ignore[return-value]
+        return self._classes(output, "")
 
-    def _classes(self, output: RealArray) -> NDArray[np.int64]:
+    def _classes(self, output: RealArray, name: str) -> NDArray[Any]:
         axis = _class_axis(output)
         if output.shape[axis] > 1:
-            return np.asarray(output.argmax(axis=axis), dtype=np.int64)
-        bound = 0.5 if self._vote == "majority" else self._threshold
-        return np.asarray(np.take(output > bound, 0, axis=axis), dtype=np.int64)
+            chosen = np.asarray(output.argmax(axis=axis), dtype=np.int64)
+        else:
+            bound = 0.5 if self._vote == "majority" else self._threshold(name)
+            chosen = np.asarray(np.take(output > bound, 0, axis=axis), dtype=np.int64)
+        known = self._known.get(name)
+        return chosen if known is None else known.labels(chosen)
 
     def evaluate(
         self,
@@ -208,7 +238,8 @@ class Ensemble:
         cross-entropy is that of probabilities.
 
         Args:
-            data: (x, y) or (x, y, weight) arrays, a `TrainingBatch`, or an iterable of either.
+            data: (x, y) or (x, y, weight) arrays, a `TrainingBatch`, or an iterable of either; or a frame,
+                where the first network has learned from a table.
             config: Its loss, metrics, class weights and batch size are used; those of the first network's
                 last training where None.
             loss: Instead of the config's.
@@ -226,7 +257,7 @@ class Ensemble:
             ShapeError: It does not fit the networks.
         """
         size = self._batch_size(batch_size, config)
-        whole_set, batches = self._batches(data)
+        whole_set, batches = self._batches(data, config, loss)
         decided = (self._decided(batch, size) for batch in batches)
         return self._judge(next(decided) if whole_set else decided, config, loss, metrics, size)
 
@@ -273,7 +304,7 @@ class Ensemble:
         rounds = whole("fit_weights", "rounds", rounds, least=1)
         choice("fit_weights", "mode", mode, ("auto", "min", "max"))
         size = self._batch_size(batch_size, config)
-        whole_set, batches = self._batches(data)
+        whole_set, batches = self._batches(data, config, loss)
         seen = [([network.predict(batch.input, size) for network in self], batch) for batch in batches]
         counts = np.zeros(len(self))
         best, found = float("nan"), counts
@@ -297,7 +328,7 @@ class Ensemble:
             counts[chosen] += 1.0
             if improves(scores[chosen], best, monitor, mode, 0.0):
                 best, found = scores[chosen], counts.copy()
-        self._weights = _shares(found if found.any() else counts, len(self))
+        self._weights = shares(found if found.any() else counts, len(self))
         return self
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -317,7 +348,7 @@ class Ensemble:
             "names": self._names,
             "vote": self._vote,
             "weights": self._weights.tolist(),
-            "threshold": self._threshold,
+            "threshold": self.threshold,
         }
         target = file_path("Ensemble.save", path)
         part = target.with_name(f".{target.name}.{os.getpid()}.{get_ident()}.part")
@@ -390,25 +421,25 @@ class Ensemble:
         ports = engine_of(self._networks[0]).ports
         return ports.output_shapes() if ports is not None and ports.outputs else {"": self.output_shape}
 
-    def _together(self, stacked: RealArray) -> RealArray:
+    def _together(self, stacked: RealArray, name: str) -> RealArray:
         if self._vote == "majority":
-            return self._majority(stacked)
-        return self._weighted(stacked, self._weights)
+            return self._majority(stacked, self._threshold(name))
+        return self._weighted(stacked, name, self._weights)
 
-    def _weighted(self, outputs: RealArray, weights: NDArray[np.float64]) -> RealArray:
+    def _weighted(self, outputs: RealArray, _: str, weights: NDArray[np.float64]) -> RealArray:
         mean = np.zeros(outputs.shape[1:])
         for output, weight in zip(outputs, weights, strict=True):
             mean += np.multiply(output, weight, dtype=np.float64)
         return mean.astype(self._precision)
 
-    def _majority(self, outputs: RealArray) -> RealArray:
+    def _majority(self, outputs: RealArray, threshold: float) -> RealArray:
         axis = _class_axis(outputs[0])
         # (networks, rows, ..., classes)
         each = np.moveaxis(outputs, axis + 1 if axis > 0 else axis, -1)
         mean = each.mean(axis=0, dtype=np.float64)
         if each.shape[-1] == 1:
-            votes = (each > self._threshold).sum(axis=0)
-            raised = (2 * votes == len(each)) & (mean > self._threshold)
+            votes = (each > threshold).sum(axis=0)
+            raised = (2 * votes == len(each)) & (mean > threshold)
         else:
             classes = np.arange(each.shape[-1])
             votes = (each.argmax(axis=-1)[..., None] == classes).sum(axis=0)
@@ -439,7 +470,8 @@ class Ensemble:
     ) -> dict[str, float]:
         """Measures outputs as those of a network that hands them on."""
         config = config or record_of(self._networks[0]).judged_by
-        used = loss if loss is not None else None if config is None else config.loss
+        used = self._loss(config, loss)
+        config = None if config is None else weighed(engine_of(self._teller), config)
         shapes = self._shapes
         single = "" in shapes
         if single and used == losses.AUTO:
@@ -463,6 +495,16 @@ class Ensemble:
                 identity.output(name, (0, column))
         return evaluate(identity, decided, config, loss=loss, metrics=metrics, batch_size=batch_size)
 
+    def _loss(self, config: TrainingConfig | None, loss: object) -> Any:  # noqa: ANN401 - of any kind
+        """Returns what is measured: the loss that is given, or that of the settings."""
+        config = config or record_of(self._networks[0]).judged_by
+        return loss if loss is not None else None if config is None else config.loss
+
+    @property
+    def _teller(self) -> Network:
+        """The network that knows the classes' labels; the first one where none does."""
+        return next((net for net in self if known_classes(engine_of(net))), self._networks[0])
+
     def _judged_by(self, output: str, used: LossLike) -> LossLike:
         """The loss of what the networks decide together, where `used` is that of each of them."""
         name = losses.name_of(used)
@@ -484,9 +526,27 @@ class Ensemble:
             _last_kind(network, output) == "softmax" for network in self._networks
         )
 
-    def _batches(self, data: object) -> tuple[bool, Iterable[TrainingBatch]]:
-        """Returns whether data is one batch in all, and the batches."""
-        if engine_of(self._networks[0]).ports is None:
+    def _batches(
+        self, data: object, config: TrainingConfig | None, loss: object
+    ) -> tuple[bool, Iterable[TrainingBatch]]:
+        """Returns whether data is one batch in all, and the batches, whose labels are class indices."""
+        whole_set, batches = self._given(data)
+        used, shapes = self._loss(config, loss), self._shapes
+        if used is None or not self._known:
+            return whole_set, batches
+        if "" not in shapes and not isinstance(used, Mapping):
+            used = dict.fromkeys(shapes, used)
+        engine = engine_of(self._teller)
+        return whole_set, [
+            TrainingBatch(batch.input, cast("Any", as_indices(engine, batch.target, used)), batch.weight)
+            for batch in batches
+        ]
+
+    def _given(self, data: object) -> tuple[bool, Iterable[TrainingBatch]]:
+        engine = engine_of(self._networks[0])
+        if engine.ports is None or (is_frame(data) and encoder_of(engine.native) is not None):
+            data = as_known(engine, cast("Data", data), None)
+        if engine.ports is None:
             source = as_source(cast("Data", data))
             whole_set = isinstance(source, ArraySource)
             return whole_set, [source.batch] if isinstance(source, ArraySource) else list(source)
@@ -507,8 +567,8 @@ class Ensemble:
 def _by_output(outputs: Sequence[Any], decide: Callable[..., RealArray], *more: object) -> Any:  # noqa: ANN401
     """What is decided of the networks' outputs: of named ones by name."""
     if isinstance(outputs[0], dict):
-        return {name: decide(np.stack([each[name] for each in outputs]), *more) for name in outputs[0]}
-    return decide(np.stack(outputs), *more)
+        return {name: decide(np.stack([each[name] for each in outputs]), name, *more) for name in outputs[0]}
+    return decide(np.stack(outputs), "", *more)
 
 
 def _last_kind(network: Network, output: str) -> str:
@@ -526,56 +586,6 @@ def _last_kind(network: Network, output: str) -> str:
 def _class_axis(outputs: RealArray) -> int:
     """The classes' axis: the last, or the channels of images."""
     return 1 if outputs.ndim == 4 else -1
-
-
-def _checked(networks: Sequence[Network]) -> tuple[Network, ...]:
-    given: object = networks
-    if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence) or not given:
-        raise ConfigError(f"an ensemble is of one network or more, got {given!r}")
-    for network in networks:
-        if not isinstance(network, Network):
-            raise ConfigError(f"an ensemble is of loom.Networks, got {type(network).__name__}")
-    return tuple(networks)
-
-
-def _check_shapes(networks: Sequence[Network], names: Sequence[str]) -> None:
-    for kind in ("input_shape", "output_shape"):
-        wanted = getattr(networks[0], kind)
-        for network, name in zip(networks, names, strict=True):
-            if getattr(network, kind) != wanted:
-                raise ShapeError(
-                    f"the networks of an ensemble need the same {kind}: "
-                    f'"{name}" has {getattr(network, kind)}, "{names[0]}" {wanted}'
-                )
-    wanted_ports = _ports(networks[0])
-    for network, name in zip(networks, names, strict=True):
-        if _ports(network) != wanted_ports:
-            raise ShapeError(
-                f'the networks of an ensemble need the same inputs and outputs by name: "{name}" has others '
-                f'than "{names[0]}"'
-            )
-
-
-def _ports(network: Network) -> tuple[object, object]:
-    """The names and extents of inputs and outputs."""
-    ports = engine_of(network).ports
-    if ports is None:
-        return (), ()
-    inputs = [(entry.name, entry.shape) for entry in ports.inputs]
-    return inputs, ports.output_shapes() if ports.outputs else ()
-
-
-def _shares(weights: ArrayLike | None, count: int) -> NDArray[np.float64]:
-    if weights is None:
-        return np.full(count, 1.0 / count)
-    given = np.asarray(weights)
-    if given.shape != (count,):
-        raise ConfigError(f"{count} networks need as many weights, got shape {given.shape}")
-    numbers = np.array([real("Ensemble", "a weight", weight, least=0.0) for weight in given.tolist()])
-    if not numbers.any():
-        raise ConfigError("the weights of an ensemble must not all be 0")
-    scaled = numbers / numbers.max()
-    return np.asarray(scaled / scaled.sum())
 
 
 def _stored(archive: zipfile.ZipFile, name: str) -> bytes:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loom._settings.checks import whole
 from loom._typing import ArrayLike, RealArray
-from loom.data import ArraySource, Data, as_source
+from loom.analysis.evaluation import answers_of_open_extents
+from loom.data import ArraySource, Classes, Data, as_source
+from loom.engine import engine_of
+from loom.engine.labels import indexed, known_classes
 from loom.errors import ConfigError
 from loom.metrics import correct
+from loom.network import Network
 from loom.reports.matching import Group, Masks, Matches, as_masks, group_of, matches_of
+from loom.training.labelling import as_known
 
 __all__ = ["Predictor", "best_group", "correctness", "match"]
 
@@ -34,7 +39,8 @@ def correctness(
     Args:
         networks: Networks or ensembles.
         data: (x, y) arrays, a `TrainingBatch`, or an iterable of either that can be gone through once for
-            all networks.
+            all networks; or a frame, where the first network has learned from a table. Labels are those that
+            each network has learned; where one has learned none, those of the others.
         threshold: A single output above it means class 1; needed for such: 0 for logits, 0.5 for
             probabilities.
         batch_size: How many samples are computed at a time.
@@ -54,13 +60,57 @@ def correctness(
     for network in networks:
         if not hasattr(network, "predict"):
             raise ConfigError(f"expected a loom.Network or an Ensemble, got {type(network).__name__}")
-    source = as_source(data)
+    opened = [
+        each for network in networks for each in _members(network) if engine_of(each).sizing is not None
+    ]
+    if opened:
+        return np.stack([_of_open_extents(network, data, threshold, size) for network in networks])
+    found = [_classes_of(network) for network in networks]
+    told = next((known for known in found if known is not None), None)
+    classes = [told if known is None else known for known in found]
+    source = as_source(_as_known(networks, data))
     batches = [source.batch] if isinstance(source, ArraySource) else source
     parts = [
-        [correct(network.predict(batch.input, size), batch.target, threshold) for network in networks]
+        [
+            correct(
+                network.predict(batch.input, size),
+                cast("ArrayLike", indexed(batch.target, known)),
+                threshold,
+            )
+            for network, known in zip(networks, classes, strict=True)
+        ]
         for batch in batches
     ]
     return np.concatenate([np.stack(part) for part in parts], axis=1)
+
+
+def _of_open_extents(
+    network: object, data: Data, threshold: float | None, batch_size: int
+) -> NDArray[np.bool_]:
+    """Says which samples, or steps of them, a network has right whose samples have extents of their own."""
+    if not isinstance(network, Network):
+        raise ConfigError(
+            f"networks of open extents are compared with each other, got {type(network).__name__} beside one"
+        )
+    return correct(*answers_of_open_extents(network, data, batch_size), threshold)
+
+
+def _members(network: object) -> list[Network]:
+    """Returns the networks that something predicts by, as far as they are loom's."""
+    members = getattr(network, "networks", (network,))
+    return [each for each in members if isinstance(each, Network)]
+
+
+def _classes_of(network: object) -> Classes | None:
+    """Returns the classes of what predicts; None where nobody has named them."""
+    known = (known_classes(engine_of(each)).get("") for each in _members(network))
+    return next((classes for classes in known if classes is not None), None)
+
+
+def _as_known(networks: Sequence[Predictor], data: Data) -> Data:
+    """Returns data in a form that all networks take: frames by the encoder of the first one."""
+    members = [each for network in networks for each in _members(network)]
+    return as_known(engine_of(members[0]), data, None) if members else data
 
 
 def match(

@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from loom import losses
 from loom.convert import as_numpy
+from loom.engine import engine_of
+from loom.engine.labels import as_indices
 
 if TYPE_CHECKING:
-    from loom._typing import ArrayLike
+    from loom._typing import ArrayLike, Foreign
 
 __all__ = ["gradients_of"]
 
@@ -19,7 +21,7 @@ __all__ = ["gradients_of"]
 def gradients_of(
     network: Any,  # noqa: ANN401 - the network's own class would be a circular import
     x: ArrayLike,
-    y: ArrayLike,
+    y: Foreign,
     config: Any,  # noqa: ANN401 - as above
 ) -> dict[str, NDArray[Any]]:
     """Returns the gradient of every parameter on some samples, dropout off, computed on a copy.
@@ -31,6 +33,7 @@ def gradients_of(
         config: The run's `TrainingConfig`.
     """
     copy = deepcopy(network).to("cpu")
+    y = as_indices(engine_of(copy), y, config.loss)
     output = copy.forward(as_numpy(x, what="sample"), training=False)
     # A softmax that ends a network is the cross-entropy's own.
     absorbed = losses.is_classification(config.loss) and copy.layers[-1].kind == "softmax"

@@ -67,6 +67,11 @@ class Buckets:
         groups = self._groups(range(len(self._samples)))
         return sum(math.ceil(len(group) / self._batch_size) for group in groups)
 
+    @property
+    def order(self) -> list[int]:
+        """The samples' numbers in the order in which they come where nothing is shuffled."""
+        return [number for batch in self._batches(0) for number in batch]
+
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch is iterated next."""
         self._epoch = epoch

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from loom._settings.suggestions import shown
 from loom._typing import Foreign
 from loom.data.frames import Column, Frame, read_frame
+from loom.data.standardizing import divisors
 from loom.errors import ConfigError, DataError, DTypeError
 
 __all__ = ["Categories", "ColumnEncoder", "Numbers"]
@@ -364,7 +365,8 @@ class Figures:
                 f"column {self.name!r} has numbers so large that their deviation is infinite; divide it by "
                 f"their size, or leave it out: drop=[{self.name!r}]"
             )
-        return Numbers(self.name, self._mean, deviation if deviation > 0 else 1.0, indicator=self._missing)
+        scaled = float(divisors(self._mean, deviation))
+        return Numbers(self.name, self._mean, scaled, indicator=self._missing)
 
 
 def learned(

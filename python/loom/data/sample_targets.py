@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from loom._typing import ArrayLike, Foreign
+from loom._typing import Foreign
 from loom.convert import as_numpy
 from loom.data.extents import Samples
 from loom.data.labels import KINDS, Classes, as_names
@@ -42,21 +42,22 @@ class SampleTargets:
     Args:
         samples: The samples; where outputs have steps, of the input whose steps these are.
         target: (rows, ...) one for each; where outputs have steps, one of as many steps for each.
-        weight: (rows,) how much each counts, or (rows, outputs) for each of several; equally where None.
+        weight: (rows,) how much each counts, or (rows, outputs) for each of several; where outputs have
+            steps, also one for each step of each; equally where None.
         room: Says for how many steps the newest rows have room, where outputs have a step for each of the
             samples'; None where they have none.
         classes: What labels of steps stand for; None where they are no labels.
 
     Raises:
         DataError: There are more or fewer targets or weights than samples.
-        ShapeError: A target has other steps than its sample.
+        ShapeError: A target has other steps than its sample, or the weights of one have.
     """
 
     def __init__(
         self,
         samples: Any,  # noqa: ANN401 - of one input or, where there are no steps, of several
         target: Foreign,
-        weight: ArrayLike | None,
+        weight: Foreign,
         *,
         room: Callable[[], int] | None = None,
         classes: Classes | None = None,
@@ -64,26 +65,37 @@ class SampleTargets:
         self._room = room
         rows = len(samples)
         self._target = _together(target) if room is None else targets_of_steps(target, samples, classes)
-        self._weight = None if weight is None else as_numpy(weight, what="data: weight")
+        # Those of steps, one array a sample, are a list.
+        self._weight: NDArray[Any] | list[NDArray[Any]] | None = None
+        first = weight[0] if hasattr(weight, "__len__") and len(weight) else 0.0
+        if room is not None and np.ndim(first) > 0:
+            self._weight = targets_of_steps(weight, samples, None, "data: weight")
+        elif weight is not None:
+            self._weight = as_numpy(weight, what="data: weight")
         found = (len(self._target),) if isinstance(self._target, list) else self._target.shape[:1]
         if found != (rows,):
             told = len(self._target) if found else "no"
             raise DataError(f"data: input has {rows} samples but there are {told} targets")
-        shape = (rows,) if self._weight is None else self._weight.shape
+        shape = self._weight.shape if isinstance(self._weight, np.ndarray) else (rows,)
         if shape != (rows,) and (room is not None or len(shape) != 2 or shape[0] != rows):
-            raise DataError(f"data: weight must be ({rows},), one for each sample, got {shape}")
+            steps = "" if room is None else "; or one for each step of each, in a list of arrays"
+            raise DataError(f"data: weight must be ({rows},), one for each sample, got {shape}{steps}")
 
     def __len__(self) -> int:
         return len(self._target)
 
     def contents(self) -> list[NDArray[Any]]:
         """Returns all that tells these from others."""
-        return [*self._target, *([] if self._weight is None else [self._weight])]
+        weights = [] if self._weight is None else self._weight
+        return [*self._target, *(weights if isinstance(weights, list) else [weights])]
 
     def batch(self, chosen: Sequence[int], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Returns targets and weights of samples that have just been put into rows."""
         picked = list(chosen)
-        weight = None if self._weight is None else self._weight[picked]
+        if isinstance(self._weight, list):
+            weight: Any = [self._weight[number] for number in picked]
+        else:
+            weight = None if self._weight is None else self._weight[picked]
         if self._room is None:
             if isinstance(self._target, list):
                 return np.stack([self._target[number] for number in picked]), weight

@@ -14,6 +14,7 @@ from loom._settings.checks import flag, real, whole
 from loom._typing import ArrayLike, Foreign
 from loom.convert import as_numpy
 from loom.data.batches import ArraySource, TrainingBatch
+from loom.data.extents import Padded
 from loom.data.frames import is_frame, read_frame, rows_of
 from loom.errors import ConfigError, DataError
 
@@ -73,9 +74,9 @@ def split(
     """Splits data into what is learned from and what is held out.
 
     Args:
-        data: (x, y) or (x, y, weight) arrays, a `TrainingBatch`, a table of `columns`, or a frame of pandas,
-            polars or Arrow, which is better split before `columns` looks at it. Of an `ArraySource` the last
-            samples are held out.
+        data: (x, y) or (x, y, weight) arrays, lists of sequences or `Padded`, a `TrainingBatch`, a table of
+            `columns`, or a frame of pandas, polars or Arrow, which is better split before `columns` looks at
+            it. Of an `ArraySource` the last samples are held out.
         fraction: The share held out; between 0 and 1.
         stratify: True holds out the same share of every class of the targets; or labels (rows,), or the name
             of a frame's column, by which to.
@@ -122,7 +123,7 @@ def split(
             f"split: a share of {share:g} of {rows} samples {what}leaves {int((~held).sum())} for training "
             f"and {int(held.sum())} held out; both need at least one"
         )
-    return _taken(data, np.flatnonzero(~held)), _taken(data, np.flatnonzero(held))
+    return _part(data, np.flatnonzero(~held)), _part(data, np.flatnonzero(held))
 
 
 def folds(
@@ -177,7 +178,7 @@ def folds(
     def parts() -> Iterator[tuple[DataT, DataT]]:
         for fold in range(number):
             held = places == fold
-            yield _taken(data, np.flatnonzero(~held)), _taken(data, np.flatnonzero(held))
+            yield _part(data, np.flatnonzero(~held)), _part(data, np.flatnonzero(held))
 
     return parts()
 
@@ -241,7 +242,18 @@ def _count(where: str, data: Foreign) -> int:
 def _length(part: Foreign) -> int:
     if isinstance(part, dict):
         return min(_length(each) for each in part.values())
+    if isinstance(part, Padded):
+        return _length(part.values)
+    if isinstance(part, (list, tuple)):
+        # Their rows may have extents of their own.
+        return len(part)
     return rows_of(part) if is_frame(part) else int(as_numpy(part).shape[0])
+
+
+def _part(data: Foreign, rows: Rows) -> Foreign:
+    """Returns some rows of samples, targets and weights, or of a frame, in the form that they have."""
+    # By itself a list is one of samples.
+    return [*_taken(tuple(data), rows)] if isinstance(data, list) else _taken(data, rows)
 
 
 def _taken(data: Foreign, rows: Rows | slice) -> Foreign:
@@ -253,11 +265,23 @@ def _taken(data: Foreign, rows: Rows | slice) -> Foreign:
         return {name: _taken(part, rows) for name, part in data.items()}
     if isinstance(data, tuple):
         return tuple(None if part is None else _taken(part, rows) for part in data)
+    if isinstance(data, Padded):
+        return Padded(_taken(data.values, rows), _taken(data.lengths, rows))
+    if isinstance(data, list) and len({_extents(row) for row in data}) > 1:
+        chosen = range(*rows.indices(len(data))) if isinstance(rows, slice) else rows
+        return [data[row] for row in chosen]
     if hasattr(data, "iloc"):
         return data.iloc[rows]
     if is_frame(data):
         return data.take(rows) if hasattr(data, "take") else data[rows]
     return as_numpy(data)[rows]
+
+
+def _extents(row: Foreign) -> tuple[int, ...]:
+    """Returns the extents of a sample in a list, as far as they tell one from another."""
+    if isinstance(row, (list, tuple)):
+        return (len(row),)
+    return tuple(row.shape) if hasattr(row, "shape") else ()
 
 
 def _of_every_class(strata: Rows, share: float, wanted: int, draw: np.random.Generator) -> Rows:

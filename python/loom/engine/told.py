@@ -23,6 +23,7 @@ __all__ = [
     "classes_of",
     "encoded",
     "encoder_of",
+    "forget_classes",
     "remember_classes",
     "remember_classes_by_output",
     "remember_encoder",
@@ -100,6 +101,20 @@ def remember_classes(native: _native.Network, classes: Classes) -> None:
     if not card.get("labels"):
         found["card"] = {**card, "labels": list(classes.names)}
     found["classes"] = None if classes.kind == "text" else classes.to_config()
+    tell(native, found)
+
+
+def forget_classes(native: _native.Network) -> None:
+    """Has the network forget its classes, and its card their names: they were those of another head.
+
+    Args:
+        native: The native network.
+    """
+    found = told(native)
+    card = found.get("card")
+    if isinstance(card, dict) and isinstance(card.get("labels"), list):
+        found["card"] = {name: value for name, value in card.items() if name != "labels"}
+    found.pop("classes", None)
     tell(native, found)
 
 

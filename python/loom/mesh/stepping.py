@@ -17,6 +17,7 @@ from loom._typing import ArrayLike
 from loom.convert import as_numpy
 from loom.data import as_target
 from loom.engine import engine_of
+from loom.engine.labels import as_indices
 from loom.errors import ConfigError, DataError
 from loom.grid import locate_given
 from loom.losses import AUTO, OwnLoss, is_classification, suited
@@ -117,6 +118,10 @@ class Stepper:
             raise ConfigError(
                 "losses by name are of named outputs, and samples are compared with one cell's: give one loss"
             )
+        if output is None:
+            settings = weighed(engine, settings)
+        # What another cell makes is of no class that the network has names for.
+        self._knows_labels = output is None
         self._chooses = is_open(settings)
         self._seen = False
         self._own = settings.loss if isinstance(settings.loss, OwnLoss) else None
@@ -212,6 +217,9 @@ class Stepper:
             target = self._ports.pack_targets(y, self._of_outputs, engine.precision)
         elif y is not None:
             array = cast("ArrayLike", y)
+            if self._knows_labels:
+                judged_by = AUTO if self._chooses and self._own is None else self.config.loss
+                array = cast("ArrayLike", as_indices(engine, array, judged_by))
             if self._chooses:
                 self._choose(array)
             target = as_target(array, self._shape, classification=self._classes, precision=engine.precision)

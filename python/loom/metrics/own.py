@@ -12,7 +12,8 @@ from loom._settings.checks import whole
 from loom._settings.encoding import Named, NamedFamily
 from loom._typing import ArrayLike
 from loom.convert import as_numpy, as_real_array
-from loom.errors import DataError, ShapeError
+from loom.data.labels import as_names
+from loom.errors import DataError, DTypeError, ShapeError
 
 __all__ = [
     "FAMILY",
@@ -226,10 +227,11 @@ def class_table(outputs: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.floa
 
     Raises:
         ShapeError: They do not fit together, or there is one class only.
+        DTypeError: Targets are no numbers.
         DataError: A target is no class of the outputs.
     """
     scores = as_real_array(outputs, "float64", what="outputs").astype(np.float64, copy=False)
-    wanted = as_numpy(targets, what="targets")
+    wanted = as_names(as_numpy(targets, what="targets"))
     if scores.ndim < 2 or scores.size == 0:
         raise ShapeError(f"outputs must be (rows, classes), got shape {scores.shape}")
     axis = 1 if scores.ndim == 4 else scores.ndim - 1
@@ -239,6 +241,11 @@ def class_table(outputs: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.floa
             "threshold=0.5 for probabilities"
         )
     per_row = scores.shape[:axis] + scores.shape[axis + 1 :]
+    if wanted.dtype.kind not in "iufb":
+        raise DTypeError(
+            f"targets: expected class indices or rows of numbers, got dtype {wanted.dtype}; of labels the "
+            "indices are np.unique(labels, return_inverse=True)[1]"
+        )
     if wanted.shape == scores.shape:
         wanted = wanted.argmax(axis=axis)
     if wanted.shape != per_row:

@@ -73,8 +73,9 @@ def sensitivity(
     """
     from loom.network.bit_choice import repeatable
     from loom.network.bit_trials import Measured, Trial
+    from loom.training.labelling import as_known
 
-    source = repeatable(data)
+    source = repeatable(as_known(engine_of(net), data, None))
     names = None if dtypes is None else list(dtypes)
     whole = Trial(net, names, where, metric, loss, calibration, batch_size)
     if not whole.packed:
@@ -166,6 +167,7 @@ def fit_bits(
     from loom.network.bit_choice import Search, parted
     from loom.network.bit_trials import Measured, Trial
     from loom.training.config import check_training
+    from loom.training.labelling import as_known
 
     if (max_bytes is None) == (max_drop is None):
         raise ConfigError("fit_bits takes either max_bytes= or max_drop=")
@@ -177,7 +179,10 @@ def fit_bits(
     if training is not None and not flag("fit_bits", "apply", apply):
         raise ConfigError("fit_bits: training goes on in the chosen types, so leave apply=False out")
     engine_of(self).check_idle("fit_bits")
-    learned, held_out = parted(data, validation)
+    known = [
+        None if given is None else as_known(engine_of(self), given, None) for given in (data, validation)
+    ]
+    learned, held_out = parted(cast("Data", known[0]), known[1])
     types = dtypes if sensitivity is None else sensitivity.dtypes
     trial = Trial(self, types, where, metric, loss, calibration, batch_size)
     trial.include_own()

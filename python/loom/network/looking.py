@@ -14,6 +14,7 @@ from loom._settings.checks import flag, items, whole
 from loom._settings.suggestions import shown, unknown
 from loom._typing import ArrayLike, RealArray
 from loom.engine import Engine, HasEngine, engine_of
+from loom.engine.labels import as_indices
 from loom.engine.ports import Ports
 from loom.errors import ConfigError, DataError, ShapeError, StateError
 from loom.losses import LossLike
@@ -230,6 +231,7 @@ def input_gradients(
     else:
         chosen = _loss_of(self) if loss is None else loss
         output = _outputs_of(engine, array, size)
+        y = as_indices(engine, y, chosen)
         # That of a mean over all samples, of which each counts for itself here.
         to_output = losses.value_and_gradient(cast("LossLike", chosen), output, cast("ArrayLike", y))[1]
         to_output = to_output * len(array)
@@ -275,6 +277,7 @@ def _to_outputs(
         weights = cast("Mapping[str, float]", {} if judged is None else judged.loss_weights or {})
     each = cast("Mapping[str, LossLike]", loss if isinstance(loss, Mapping) else dict.fromkeys(shapes, loss))
     outputs = ports.unpack(_outputs_of(engine, array, size))
+    y = as_indices(engine, y, each)
     parts = {}
     for name in shapes:
         if not isinstance(y, Mapping) or name not in y or name not in each:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from loom import _native, nn
 from loom._settings.suggestions import shown, unknown
-from loom.architecture import LinkConfig, NetworkConfig, as_layer, row_shape
+from loom.architecture import LinkConfig, NetworkConfig, OutputConfig, as_layer, row_shape
 from loom.engine import HasEngine, engine_of
+from loom.engine.told import tell, told
 from loom.errors import ConfigError, InvalidValueError, ShapeError
 from loom.network.layers import LayerHandle
 from loom.network.pickling import Restored, around
 from loom.network.selecting import layer_at
-from loom.network.state_dicts import load_state_dict, state_dict
+from loom.training.record import record_of
 
 __all__ = ["Insertable", "cut", "popped", "put", "resized"]
 
@@ -80,8 +81,10 @@ def resized(
 ) -> NetworkT:
     """Returns a new network with these layers and weights for inputs of other extents.
 
-    What its layers keep, their numeric types, links and settings come along; no optimizer state does. So a
-    network of open extents becomes one of fixed ones, for whatever needs those, and the other way round.
+    All that belongs to its layers comes along: what they keep and carry, packed weights as they are, with or
+    without masters, what was calibrated and what is frozen; and links, the card, and what training judged it
+    by. No optimizer state does. So a network of open extents becomes one of fixed ones, for whatever needs
+    those, and the other way round.
 
     Args:
         input_shape: One sample's extents, without the batch; None for open ones. Of named inputs a dictionary
@@ -118,8 +121,18 @@ def resized(
         config = replace(engine.config, input_shape=row_shape(inputs), inputs=inputs)
     else:
         config = replace(engine.config, input_shape=input_shape)
-    made = around(type(self), _native.Network(json.dumps(config.to_config())))
-    return load_state_dict(made, state_dict(self))
+    # Layers are copied as they are: what their weights are packed as need not follow from the masters, which
+    # may have been dropped.
+    bare = replace(config, cells=(), links=(), outputs=(), settings=())
+    made = around(type(self), _native.Network(json.dumps(bare.to_config())))
+    _fill(made, self, engine.layer_places(), cast("tuple[LinkConfig, ...]", config.links))
+    other = engine_of(made)
+    if config.outputs:
+        other.set_outputs(cast("tuple[OutputConfig, ...]", config.outputs))
+    other.build()
+    tell(other.native, told(engine.native))
+    record_of(made).judged_by = record_of(self).judged_by
+    return made
 
 
 def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:
@@ -182,8 +195,7 @@ def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:
                 f"cut: layer {name} uses the parameters of layer {owner}, which is behind the last layer "
                 f"that is kept; cut there or later"
             )
-    for at, place in kept:
-        put(made, (*at, place), LayerHandle(self, at, place), replaces=False)
+    links = []
     for link in cast("tuple[LinkConfig, ...]", config.links):
         source, target = tuple(link.source), tuple(link.target)
         if target > last[:3]:
@@ -193,6 +205,35 @@ def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:
                 f"cut: the link from cell {source} to cell {target} brings what layers behind the last one "
                 "that is kept make; cut later"
             )
-        engine_of(made).link(link)
+        links.append(link)
+    _fill(made, self, kept, links)
     engine_of(made).build()
     return made
+
+
+def _fill(
+    made: HasEngine,
+    network: HasEngine,
+    places: Iterable[tuple[tuple[int, int, int], int]],
+    links: Sequence[LinkConfig],
+) -> None:
+    """Puts copies of layers into an empty network, and the links among them.
+
+    What a layer reads must have its shape when it comes, so a cell's links come before its layers, and after
+    those of the cells that they lead from.
+    """
+    engine = engine_of(made)
+    layers: dict[tuple[int, ...], list[int]] = {}
+    for at, place in places:
+        layers.setdefault(tuple(at), []).append(place)
+    ahead = [link for link in links if tuple(link.source) < tuple(link.target)]
+    for cell in sorted({*layers, *(tuple(link.target) for link in ahead)}):
+        for link in ahead:
+            if tuple(link.target) == cell:
+                engine.link(link)
+        for place in layers.get(cell, ()):
+            at = cast("tuple[int, int, int]", cell)
+            put(made, (*at, place), LayerHandle(network, at, place), replaces=False)
+    for link in links:
+        if link not in ahead:
+            engine.link(link)

@@ -13,6 +13,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import column_or_1d
 
 from loom._typing import Precision
+from loom.data.standardizing import divisors
 from loom.errors import ConfigError, ShapeError, StateError
 from loom.losses import name_of, resolve
 from loom.sklearn.estimator import Learner
@@ -219,7 +220,7 @@ class LoomRegressor(MultiOutputMixin, RegressorMixin, Learner):
             if self.scale_target:
                 self.target_mean_ = np.average(rows, axis=0, weights=weights)
                 spread = np.sqrt(np.average((rows - self.target_mean_) ** 2, axis=0, weights=weights))
-                self.target_scale_ = np.where(spread > 0, spread, 1.0)
+                self.target_scale_ = divisors(self.target_mean_, spread)
         elif rows.shape[1:] != self.target_mean_.shape:
             raise ShapeError(f"y has {rows.shape[1]} outputs, before it had {len(self.target_mean_)}")
         self._begin(rows.shape[1], further=further)

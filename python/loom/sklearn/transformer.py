@@ -17,6 +17,7 @@ from loom import nn
 from loom._settings.checks import whole
 from loom._settings.suggestions import shown
 from loom._typing import Precision
+from loom.data.standardizing import divisors
 from loom.errors import ConfigError
 from loom.network import Network
 from loom.network.selecting import layer_at
@@ -199,7 +200,7 @@ class LoomTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner
         rows = x.astype(np.float64)
         mean = np.average(rows, axis=0, weights=weights)
         spread = np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=weights))
-        self._mean, self._scale = mean, np.where(spread > 0, spread, 1.0)
+        self._mean, self._scale = mean, divisors(mean, spread)
         self._learn((x, (rows - mean) / self._scale, weights), "mse", "r2", once=False)
 
     def _made(self, n_outputs: int, seed: int) -> Network:

@@ -14,6 +14,7 @@ from loom._settings.calls import explained
 from loom._settings.checks import flag
 from loom._settings.suggestions import shown
 from loom.data import ArraySource, BatchSource, Data, Source, as_source
+from loom.data.buckets import Buckets
 from loom.engine import HasEngine, engine_of
 from loom.errors import ConfigError, StateError
 from loom.losses import LossLike
@@ -186,6 +187,11 @@ class Evaluation:
 
         found, seen = self._measure(keep=True)
         outputs, targets = cast("Any", joined(seen))
+        batches = getattr(self._source, "batches", None)
+        if isinstance(batches, Buckets) and len(batches.order) == len(outputs):
+            # Those of one size come together; the report is of the samples as they were given.
+            places = np.argsort(batches.order)
+            outputs, targets = outputs[places], targets[places]
         return found, deviation_under(self._loss, outputs, targets)
 
     def _measure(self, *, keep: bool) -> tuple[dict[str, float], list[Seen]]:

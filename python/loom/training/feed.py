@@ -13,6 +13,7 @@ from loom._typing import Precision, TargetKind
 from loom.convert import DividedWeights, SizedRows, as_input, as_numpy, as_real_array
 from loom.data import ArraySource, BatchSource, Classes, TrainingBatch, as_target
 from loom.engine import Engine
+from loom.engine.labels import fitting
 from loom.engine.ports import Ports
 from loom.engine.sizing import Sizing
 from loom.engine.told import classes_of
@@ -63,7 +64,7 @@ class Form:
         shape = tuple(engine.native.output_shape())
         named = isinstance(config.loss, Mapping)
         classification = not named and losses.is_classification(config.loss)
-        classes = classes_of(engine.native) if takes_labels(config, shape) else None
+        classes = fitting(classes_of(engine.native), shape) if takes_labels(config, shape) else None
         sizing = engine.sizing
         # Samples of open extents are rows by then.
         indices = engine.reads_indices and sizing is None

@@ -15,9 +15,10 @@ from loom.convert import as_numpy
 from loom.data import ArraySource, Classes, Data, Source, Table, TrainingBatch
 from loom.data.foreign import adopted
 from loom.data.frames import is_frame
-from loom.data.labels import KINDS, as_names
+from loom.data.labels import as_names
 from loom.engine import Engine
-from loom.engine.told import classes_of, encoder_of, remember_classes, remember_encoder
+from loom.engine.labels import BINARY, compares_labels, fitting, indexed, known_classes
+from loom.engine.told import classes_of, encoder_of, forget_classes, remember_classes, remember_encoder
 from loom.errors import ConfigError, DataError, DTypeError, ShapeError
 from loom.losses import AUTO
 from loom.training.config import TrainingConfig, by_output
@@ -37,9 +38,6 @@ __all__ = [
     "weighed",
     "with_indices",
 ]
-
-BINARY = ("binary_cross_entropy", "binary_focal")
-"""Losses of single outputs whose targets are 0 and 1."""
 
 
 def as_known(engine: Engine, data: Data, config: TrainingConfig | None, *, learns: bool = False) -> Data:
@@ -106,13 +104,7 @@ def takes_labels(config: TrainingConfig, output_shape: tuple[int, ...]) -> bool:
     if isinstance(config.loss, Mapping):
         # Several outputs have their targets by name.
         return False
-    if config.loss == AUTO:
-        return losses.class_count(output_shape) > 1
-    return losses.is_classification(config.loss) or _is_binary(config, output_shape)
-
-
-def _is_binary(config: TrainingConfig, output_shape: tuple[int, ...]) -> bool:
-    return output_shape == (1,) and losses.name_of(config.loss) in BINARY
+    return compares_labels(config.loss, output_shape)
 
 
 def learn_classes(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:
@@ -162,7 +154,7 @@ def weighed(engine: Engine, config: TrainingConfig) -> TrainingConfig:
             for name, weights in cast("Mapping[str, losses.ClassWeight]", given).items()
         }
         return replace(config, class_weight=cast("Any", found))
-    return replace(config, class_weight=_by_label(cast("Any", given), classes_of(engine.native)))
+    return replace(config, class_weight=_by_label(cast("Any", given), known_classes(engine).get("")))
 
 
 def _by_label(
@@ -198,12 +190,14 @@ def _learned(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConf
     if named is not None:
         if len(named) != outputs:
             raise DataError(unequal(list(map(str, named)), outputs))
-        if classes_of(engine.native) is None:
+        if fitting(classes_of(engine.native), shape) is None:
+            forget_classes(engine.native)
             remember_classes(engine.native, Classes("text", tuple(map(str, named))))
         return replace(config, loss="cross_entropy") if config.loss == AUTO else config
-    if found is None or found.ndim != len(shape) or classes_of(engine.native) is not None:
+    if found is None or found.ndim != len(shape) or fitting(classes_of(engine.native), shape) is not None:
         # Labels that are not among the classes are refused where they are looked up.
         return config
+    forget_classes(engine.native)
     classes = Classes.of(found)
     if classes.kind == "integer" and not are_no_indices(found, outputs, len(classes.values)):
         return config
@@ -288,22 +282,6 @@ def together(found: list[NDArray[Any]]) -> NDArray[Any] | None:
 
 def _second(part: object) -> Foreign:
     return part[1] if isinstance(part, (tuple, list)) and len(part) in (2, 3) else None
-
-
-def indexed(target: Foreign, classes: Classes | None) -> Foreign:
-    """Returns the class indices that labels stand for; other targets as they are.
-
-    Args:
-        target: The targets.
-        classes: The network's; None where nobody has named them.
-
-    Raises:
-        DataError: A label is of no class.
-    """
-    if classes is None:
-        return target
-    array = as_names(target)
-    return classes.indices(array) if array.dtype.kind in f"U{KINDS[classes.kind]}" else target
 
 
 def with_indices(source: SourceT, classes: Classes | None) -> SourceT:

@@ -20,8 +20,8 @@ from loom.data.labels import as_names
 from loom.data.sample_targets import SampleTargets, Targets
 from loom.data.splitting import hold_out
 from loom.engine import Engine
+from loom.engine.labels import known_classes
 from loom.engine.sizing import Sizing
-from loom.engine.told import classes_of
 from loom.errors import DataError, DTypeError, ShapeError
 from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig
@@ -46,7 +46,7 @@ def told(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:
         return config
     target: Foreign = pair.target
     if sizing.has_steps or None in sizing.output_shape:
-        labels = _labels_of_steps(sizing, pair) if sizing.has_steps else None
+        labels = _labels_of_steps(sizing, pair)
         if labels is not None:
             config = learn_classes(engine, config, TrainingBatch(np.zeros((1, 1)), labels[None]))
         # One sample's, as a batch: of each step there is a class index, or numbers.
@@ -62,6 +62,9 @@ def _labels_of_steps(sizing: Sizing, pair: TrainingBatch) -> NDArray[Any] | None
     try:
         if not targets or as_names(targets[0]).dtype.kind not in "Ub":
             return None
+        if not sizing.has_steps:
+            # Samples go through as they are, without padding.
+            return np.concatenate([as_names(each).reshape(-1) for each in targets])
         samples = sizing.samples(pair.input).of_length(sizing.output_lengths[""])
         if len(samples) != len(targets):
             return None
@@ -127,7 +130,7 @@ def _aim(engine: Engine, config: TrainingConfig) -> _Aim:
         return lambda samples, pair: OutputTargets(
             ports, sizing, samples, pair.target, pair.weight, kinds=kinds, labels=labels
         )
-    classes = classes_of(engine.native)
+    classes = known_classes(engine).get("")
     if not sizing.has_steps:
         return lambda samples, pair: SampleTargets(samples, pair.target, pair.weight, classes=classes)
     length = sizing.output_lengths[""] or 0

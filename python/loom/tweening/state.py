@@ -14,6 +14,7 @@ from loom._typing import ArrayLike, RealArray
 from loom.convert import as_real_array
 from loom.data import as_target
 from loom.engine import engine_of
+from loom.engine.labels import indexed
 from loom.errors import StateError
 from loom.losses import LossLike
 from loom.measuring import Measures
@@ -23,6 +24,7 @@ from loom.schedules import require_known_epochs
 from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig
 from loom.training.feed import Form
+from loom.training.labelling import weighed
 from loom.training.record import record_of
 from loom.training.settings import base_rate, engine_config
 from loom.tweening.config import TweenConfig, check_tween
@@ -95,7 +97,8 @@ class TweenState(Measures):
 
     def _configure(self, config: TweenConfig | None, training: TrainingConfig) -> None:
         self.config = check_tween(config)
-        training = settled_by_target(engine_of(self._network), training, None)
+        engine = engine_of(self._network)
+        training = weighed(engine, settled_by_target(engine, training, None))
         self.training = training
         self._form = Form.of(engine_of(self._network), training)
         self._settings = engine_config(training, self._form.output_shape, tween=self.config)
@@ -146,19 +149,26 @@ class TweenState(Measures):
         """Makes every layer's target.
 
         Args:
-            y: (rows, ...) what was wanted: values, class indices, or one row for each.
+            y: (rows, ...) what was wanted: values, class indices, labels that the network has learned, or one
+                row for each.
             weight: (rows,) how much each sample counts.
 
         Returns:
             The loss.
 
         Raises:
+            DataError: A label is of no class.
             StateError: There was no forward pass, or the weights have moved since.
             ShapeError: The targets do not fit the output.
         """
         engine_of(self._network).check_idle("backward")
         form = self._form
-        target = as_target(y, form.output_shape, classification=form.classification, precision=form.precision)
+        target = as_target(
+            indexed(y, form.classes),
+            form.output_shape,
+            classification=form.classification,
+            precision=form.precision,
+        )
         weights = None if weight is None else as_real_array(weight, form.precision, what="weight")
         return self._called("backward", "forward").backward(target, weights)
 

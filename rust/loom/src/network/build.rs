@@ -157,9 +157,7 @@ impl Network {
         self.feedback = FeedbackMaps::default();
         self.registry.watch = None;
         self.registry.clear_gradients();
-        self.registry.clear_moments();
-        // With the moments the optimizer starts anew.
-        self.optimizer_state.updates = 0;
+        self.restart_optimizer();
         self.registry.pass_epoch(epoch);
         let carried = self.registry.carried.take();
         // Stores may have changed places: copies on a device are of the old ones.

@@ -73,7 +73,7 @@ impl Network {
         }
         if thawed {
             self.registry.clear_gradients();
-            self.registry.clear_moments();
+            self.restart_optimizer();
             self.invalidate();
         }
         Ok(())

@@ -176,7 +176,7 @@ impl Network {
             self.registry.stores[store].drop_master()?;
         }
         self.registry.clear_gradients();
-        self.registry.clear_moments();
+        self.restart_optimizer();
         self.invalidate();
         Ok(())
     }
@@ -205,7 +205,7 @@ impl Network {
             }
         }
         self.registry.clear_gradients();
-        self.registry.clear_moments();
+        self.restart_optimizer();
         self.invalidate();
         Ok(())
     }

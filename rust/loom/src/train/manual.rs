@@ -249,6 +249,13 @@ impl Network {
         run.execute(access, Phase::Verdict..=Phase::Verdict, &StepValues::default())
     }
 
+    /// Forgets all moments. With them the optimizer starts anew: whoever counted its updates on would correct moments
+    /// that are gone, and a file would be said to hold them.
+    pub(crate) fn restart_optimizer(&mut self) {
+        self.registry.clear_moments();
+        self.optimizer_state.updates = 0;
+    }
+
     /// Chooses the rule that [`apply_gradients`](Network::apply_gradients) follows, with fresh moments.
     ///
     /// # Errors
@@ -256,9 +263,8 @@ impl Network {
     pub fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<()> {
         optimizer.validate()?;
         self.synchronize()?;
-        self.registry.clear_moments();
+        self.restart_optimizer();
         self.optimizer_state.optimizer = optimizer;
-        self.optimizer_state.updates = 0;
         // Trainers that are under way have to make moments anew.
         self.revision += 1;
         Ok(())

@@ -98,7 +98,7 @@ pub(crate) fn make(network: &mut Network, kind: FeedbackKind, saved: Option<Save
     registry.stores.extend(stores);
     network.feedback = FeedbackMaps { maps, kind: Some(kind) };
     registry.clear_gradients();
-    registry.clear_moments();
+    network.restart_optimizer();
     let device = network.device.clone();
     // Stores are counted anew: copies on a device are of the old ones.
     network.registry.place_on(device.mirror());
