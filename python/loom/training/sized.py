@@ -108,7 +108,7 @@ def dealt(
             raise DataError("validation_split needs data in arrays or lists; give validation= for batches")
         batches = _Batches(data, sizing, _aim(engine, config), alike)
         return (iter(batches) if iter(data) is data else cast("Data", batches)), None
-    if pair.weight is not None and not isinstance(pair.weight, Mapping) and not np.any(as_numpy(pair.weight)):
+    if pair.weight is not None and not isinstance(pair.weight, Mapping) and not _counts(pair.weight):
         raise DataError("data: the weight of every sample is zero, and at least one must count")
     aim = _aim(engine, config)
     held = None
@@ -203,6 +203,12 @@ def _of_step(sizing: Sizing, items: Sequence[object], aim: _Aim) -> Iterator[Tra
         everything, targets = range(len(samples)), aim(samples, pair)
         rows = sizing.together(samples, everything, lengths)
         yield TrainingBatch(rows, *targets.batch(everything, rows.dtype))
+
+
+def _counts(weight: Foreign) -> bool:
+    """Whether any weight is other than zero: of samples, or of each one's steps in lists of arrays."""
+    each = weight if isinstance(weight, (list, tuple)) else (weight,)
+    return any(np.any(as_numpy(one) if hasattr(one, "__len__") else one) for one in each)
 
 
 def _held_out(pair: TrainingBatch, fraction: float) -> tuple[TrainingBatch, TrainingBatch]:
