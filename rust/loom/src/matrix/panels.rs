@@ -56,9 +56,9 @@ pub trait PanelSource<T>: Sync {
     }
 }
 
-/// The fewest elements of a plain matrix that are streamed: fewer stay in the caches, where reading in place
-/// is as fast.
-const STREAMED: usize = 1 << 18;
+/// The most elements that are read in place by a few rows: so many stay in the second-level cache, where tiles of many
+/// rows are faster. Of more, streaming fetches what comes next.
+const IN_CACHE: usize = 1 << 18;
 /// How many rows ahead packing fetches: they lie too far apart for the machine to foresee.
 const AHEAD: usize = 16;
 /// How many elements ahead along each lane transposing fetches.
@@ -168,7 +168,7 @@ impl<T: Real> PanelSource<T> for Strided<'_, T> {
     #[allow(private_interfaces)]
     fn streamed(&self) -> Option<Streamed<'_>> {
         let plain = self.lane_stride == 1 && self.depth_stride == self.lanes && self.depth > 0;
-        if !plain || size_of::<T>() != size_of::<f32>() || self.depth * self.lanes < STREAMED {
+        if !plain || size_of::<T>() != size_of::<f32>() || self.depth * self.lanes <= IN_CACHE {
             return None;
         }
         // SAFETY: all elements were asserted to be within what was borrowed.
