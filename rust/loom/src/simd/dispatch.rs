@@ -1,8 +1,8 @@
 //! Where code for an instruction set is entered.
 
-use super::{Isa, Kernel, Level, Portable, Real, Vector};
+use super::{Isa, Kernel, Level, Portable, Real};
 #[cfg(target_arch = "x86_64")]
-use super::{avx2, avx512, double};
+use super::{Vector, avx2, avx512, double};
 use crate::precision::Precision;
 
 // Kernels for a level that this build leaves out (`Level::is_compiled`) are not made: what stands behind a constant
@@ -53,7 +53,10 @@ pub(crate) fn dispatch_quads<K: Kernel<f32>>(isa: Isa, kernel: K) -> K::Output {
         // SAFETY: the machine has AVX-512, as an `Isa` of this level proves, and VNNI.
         #[cfg(target_arch = "x86_64")]
         true => unsafe { enter_quads(kernel) },
-        _ => left_out(isa),
+        _ => {
+            drop(kernel);
+            left_out(isa)
+        }
     }
 }
 
