@@ -314,8 +314,7 @@ def _special(cls: type, field: dataclasses.Field[Any]) -> Schema:
                     _row({"type": "number", "minimum": 0}),
                     {
                         "type": "object",
-                        "patternProperties": {"^[0-9]+$": {"type": "number", "minimum": 0}},
-                        "additionalProperties": False,
+                        "additionalProperties": {"type": "number", "minimum": 0},
                     },
                 ]
             }

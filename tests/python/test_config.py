@@ -292,7 +292,7 @@ def test_a_callable_metric_cannot_go_to_json() -> None:
             'class_weight works with the losses cross_entropy and nll, not with "mse"',
         ),
         ({"loss": "mae", "label_smoothing": 0.1}, "label_smoothing works with"),
-        ({"loss": "nll", "class_weight": {"x": 1}}, "a class of class_weight"),
+        ({"loss": "nll", "class_weight": {-1: 1}}, "a class of class_weight"),
         ({"loss": "nll", "class_weight": [-1.0]}, "class_weight must be a finite number at least 0"),
         ({"loss": "nll", "class_weight": "even"}, "class_weight must be a mapping"),
         ({"early_stopping": True}, "must be an EarlyStopping"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import loom
 from loom import nn
 from loom.data import Classes
+from networks import weights as weights_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4)).astype(np.float32)
@@ -422,3 +424,52 @@ def test_the_doctor_sees_labels_once(kind: str) -> None:
     named, _, x, labels, _ = told_twice(kind)
     findings = loom.doctor(named, (x, labels), loom.TrainingConfig(loss="cross_entropy")).findings
     assert "training-refuses" not in [finding.name for finding in findings]
+
+
+@pytest.mark.parametrize(
+    ("labels", "given"),
+    [
+        (["cat", "dog", "eel"], {"dog": 5.0, "eel": 0.5}),
+        (["cat", "dog", "eel"], {1: 5.0, 2: 0.5}),
+        (["3", "7", "11"], {"3": 5.0, "7": 0.5}),
+        (["3", "7", "-1"], {"-1": 5.0, "3": 0.5}),
+        ([3, 4, 40], {4: 5.0, 40: 0.5}),
+    ],
+    ids=["text", "text by index", "numbers as text", "negative as text", "whole numbers"],
+)
+@pytest.mark.parametrize("named", [False, True])
+def test_weights_of_classes_go_by_what_labels_are(
+    labels: list[Any], given: dict[Any, float], named: bool
+) -> None:
+    random = np.random.default_rng(4)
+    x = random.normal(size=(30, 4)).astype(np.float32)
+    y = np.array(labels)[random.integers(0, 3, 30)]
+    order = sorted(labels)
+    by_place = isinstance(order[0], str) and isinstance(next(iter(given)), int)
+    by_label = {order[key] if by_place else key: weight for key, weight in given.items()}
+    expected = [by_label.get(label, 1.0) for label in order]
+
+    def trained(weights: Any) -> bytes:
+        made = net()
+        settings: dict[str, Any] = {"loss": "cross_entropy", "class_weight": weights}
+        if named:
+            made.output("kind", (0, 0))
+            settings = {name: {"kind": value} for name, value in settings.items()}
+        made.fit(x, {"kind": y} if named else y, epochs=2, verbose=False, **settings)
+        return weights_of(made)
+
+    assert trained(given) == trained(expected)
+    assert trained(expected) != trained([1.0, 1.0, 1.0])
+    config = loom.TrainingConfig(loss="cross_entropy", class_weight=given)
+    kept: Any = json.loads(json.dumps(config.to_config()))
+    assert loom.TrainingConfig(**kept).class_weight == config.class_weight
+
+
+def test_weights_of_classes_that_are_none_are_refused() -> None:
+    net = loom.Sequential([nn.Dense(2)], input_shape=4, seed=0)
+    x, texts = np.random.default_rng(0).normal(size=(8, 4)), ["cat", "dog"] * 4
+    with pytest.raises(loom.ConfigError, match="class eel, which is none of the labels: cat, dog"):
+        net.fit(x, texts, class_weight={"eel": 2.0}, verbose=False)
+    fresh = loom.Sequential([nn.Dense(2)], input_shape=4, seed=0)
+    with pytest.raises(loom.ConfigError, match='names class "cat", but the network has learned no labels'):
+        fresh.fit(x, [0, 1] * 4, class_weight={"cat": 2.0}, verbose=False)

@@ -94,7 +94,7 @@ AUTO: Final = "auto"
 
 LossLike: TypeAlias = "LossName | Loss | LossFunction | Mapping[str, Any]"
 
-ClassWeight: TypeAlias = "Mapping[int, float] | Sequence[float]"
+ClassWeight: TypeAlias = "Mapping[int, float] | Mapping[str, float] | Sequence[float]"
 
 FAMILY: NamedFamily[Loss] = NamedFamily(
     "loss",
@@ -753,9 +753,10 @@ def expand_class_weight(value: ClassWeight | None, classes: int) -> list[float] 
     if isinstance(value, Mapping):
         weights = [1.0] * classes
         for key, weight in value.items():
-            if not whole("class_weight", "a class", key, least=0) < classes:
+            index = whole("class_weight", "a class", key, least=0)
+            if not index < classes:
                 raise ConfigError(f"class_weight names class {key}, but there are {classes} classes, from 0")
-            weights[key] = real("class_weight", f"the weight of class {key}", weight, least=0.0)
+            weights[index] = real("class_weight", f"the weight of class {key}", weight, least=0.0)
         return weights
     weights = [real("class_weight", "a weight", weight, least=0.0) for weight in value]
     if len(weights) != classes:

@@ -90,9 +90,10 @@ class TrainingConfig(Plain):
         validation_frequency: Validates every so many epochs.
         class_weight: How much each class counts in cross_entropy, focal and nll: a
             mapping from class to weight (1 for those left out), or one weight
-            per class. Whole numbers that the network has learned as labels, such as 3, 7 and 40, go by
-            these. Of named outputs such by output, {"kind": {1: 5.0}}; a sample's loss then counts
-            times the weight of its class, and the mean is over samples, as Keras has it, not over weights.
+            per class. Texts are labels that the network learns, {"cat": 2.0}, and so are whole
+            numbers that it has learned as labels, such as 3, 7 and 40. Of named outputs such by
+            output, {"kind": {1: 5.0}}; a sample's loss then counts times the weight of its class,
+            and the mean is over samples, as Keras has it, not over weights.
         label_smoothing: Share of each target spread evenly over all classes,
             in cross_entropy and nll.
         loss_weights: How much the loss of each named output counts; 1 where left out. `loss` is then a
@@ -156,7 +157,7 @@ class TrainingConfig(Plain):
     validation_batch_size: int | None = None
     validation_frequency: int = 1
     class_weight: (
-        Mapping[int, float] | Sequence[float] | Mapping[str, Mapping[int, float] | Sequence[float]] | None
+        losses.ClassWeight | Mapping[str, Mapping[int, float] | Mapping[str, float] | Sequence[float]] | None
     ) = None
     label_smoothing: float = 0.0
     metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]] = ()
@@ -293,11 +294,7 @@ def _class_weight(value: object) -> dict[Any, Any] | tuple[float, ...] | None:
     if by_output(value):
         return {str(name): _class_weight(weights) for name, weights in cast("Any", value).items()}
     if isinstance(value, Mapping):
-        # JSON has only text for keys, so "3" is read as class 3.
-        return {
-            whole(where, "a class of class_weight", _class_key(key), least=0): _weight(weight)
-            for key, weight in value.items()
-        }
+        return {_class_key(key): _weight(weight) for key, weight in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(_weight(weight) for weight in value)
     if hasattr(value, "tolist"):
@@ -311,8 +308,13 @@ def _class_weight(value: object) -> dict[Any, Any] | tuple[float, ...] | None:
 _BALANCED = "; that is len(y) / (classes * np.bincount(y)); loom.sklearn's LoomClassifier knows the name"
 
 
-def _class_key(key: object) -> object:
-    return int(key) if isinstance(key, str) and key.isdecimal() else key
+def _class_key(key: object) -> int | str:
+    """Returns a class index or a label. JSON has only text for keys, so "3" is read as class 3."""
+    if isinstance(key, str):
+        return int(key) if key.isdecimal() else str(key)
+    if isinstance(key, bool):
+        return int(key)
+    return whole("TrainingConfig", "a class of class_weight", key, least=0)
 
 
 def _weight(value: object) -> float:

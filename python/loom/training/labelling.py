@@ -160,17 +160,34 @@ def weighed(engine: Engine, config: TrainingConfig) -> TrainingConfig:
 def _by_label(
     given: losses.ClassWeight, classes: Classes | None, output: str | None = None
 ) -> losses.ClassWeight:
-    """Returns a weight for each of the labels, where classes have labels that are whole numbers."""
-    if classes is None or classes.kind != "integer" or not isinstance(given, Mapping):
+    """Returns a weight for each class in the order of the outputs, where weights are given by label."""
+    if not isinstance(given, Mapping):
         return given
-    for label in given:
-        if label not in classes.values:
-            where = "" if output is None else f' of output "{output}"'
+    weights = cast("Mapping[Any, float]", given)
+    where = "" if output is None else f' of output "{output}"'
+    text = next((label for label in weights if isinstance(label, str)), None)
+    known = set() if classes is None else set(classes.values)
+    if classes is not None and classes.kind == "text":
+        # Of text that is a number only the number is left; numbers that are no label are class indices.
+        named = {str(label): weight for label, weight in weights.items()}
+        by_label = text is not None or known >= set(named)
+        weights = named if by_label else weights
+    elif text is not None:
+        learned = "no labels" if classes is None else f"the labels {', '.join(classes.names[:10])}"
+        raise ConfigError(
+            f'class_weight{where} names class "{text}", but the network has learned {learned}; train on '
+            "targets that are text, or give weights by class index: class_weight={1: 5.0}"
+        )
+    else:
+        by_label = classes is not None and classes.kind == "integer"
+    if classes is None or not by_label:
+        return weights
+    for label in weights:
+        if label not in known:
             raise ConfigError(
                 f"class_weight{where} names class {label}, which is none of the labels: "
                 f"{', '.join(classes.names[:10])}{', ...' if len(classes.names) > 10 else ''}"
             )
-    weights = cast("Mapping[Any, float]", given)
     return [weights.get(label, 1.0) for label in classes.values]
 
 
