@@ -122,6 +122,8 @@ def doctor(
     config = settled_by_target(engine, config, first.batch.target)
     # As `split` leaves it: the last rows are held out.
     case = case_of(engine, config, first, held_out, chosen=chosen)
+    if classes is not None:
+        case = replace(case, labels=classes.names)
     if first is not source:
         case = replace(case, rows=replace(case.rows, complete=False))
     found = [*_unusable(first, held_out), *look(case)]
@@ -188,6 +190,11 @@ def _of_settled(
     if not ports.inputs and engine.reads_indices:
         floats = {}
     inputs, outputs = cases_of_ports(engine, config, floats, y, complete=whole_set)
+    called = ports.labels() if ports.outputs else {}
+    outputs = {
+        name: replace(case, labels=called[name].names) if name in called else case
+        for name, case in outputs.items()
+    }
     with np.errstate(all="ignore"):
         for name, case in inputs.items():
             found += _told(look_at_arrays(case), f'Input "{name}": ' if name else "")

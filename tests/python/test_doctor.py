@@ -544,3 +544,25 @@ def test_labels_of_two_classes_that_chose_no_loss_of_classes(targets: object) ->
 def test_numbers_that_are_no_labels_of_two_classes(targets: np.ndarray) -> None:
     report = loom.doctor(network(nn.Dense(1)), (X, targets), loom.TrainingConfig(verbose=False))
     assert not [each for each in report.findings if "0 and 1 alone" in each.seen]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_classes_are_called_by_their_labels(named: bool) -> None:
+    """A number says little to whoever gave texts."""
+    places = np.where(np.arange(240) % 20 == 3, 0, 1)
+    places[:2] = 2
+    y = np.array(["ant", "bee", "cat"])[places]
+    net = sound()
+    loss: object = "cross_entropy"
+    if named:
+        net.output("kind", (0, 0))
+        loss = {"kind": loss}
+    told = loom.doctor(net, (X, {"kind": y} if named else y), config(loss=loss))
+    imbalance = next(entry.seen for entry in told.findings if entry.name == "class-imbalance")
+    assert "Class bee has 226 samples, class cat has 2; always answering bee is right" in imbalance
+    if not named:
+        # Of those that it has learned some are missing.
+        net.fit(X, y, epochs=1, verbose=False, ignore_findings="all")
+        known = loom.doctor(net, (X[2:], y[2:]), config(), validation=(X[:2], y[:2]))
+        seen = {entry.name: entry.seen for entry in known.findings}
+        assert seen["classes-missing-in-training"].endswith("has none of: cat.")

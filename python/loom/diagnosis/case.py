@@ -158,6 +158,7 @@ class Case:
         chosen: Whether nobody has named the loss, so that the targets chose it.
         hints: Whether what may be meant so is looked for, too.
         metrics: The names of what is measured.
+        labels: What the classes are called; nothing where they are numbered.
     """
 
     stages: tuple[Stage, ...]
@@ -174,6 +175,11 @@ class Case:
     chosen: bool = False
     hints: bool = True
     metrics: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    def called(self, number: int) -> str:
+        """Returns what a class is called: its label, or its number."""
+        return self.labels[number] if self.labels else str(number)
 
     @property
     def takes_logits(self) -> bool:

@@ -106,8 +106,8 @@ def _balance(case: Case, counts: NDArray[np.int64]) -> Iterator[Finding]:
         share = counts[most] / counts.sum()
         yield finding(
             "class-imbalance",
-            f"Class {most} has {counts[most]:,} samples, class {least} has {counts[least]:,}; always "
-            f"answering {most} is right in {share:.1%}.",
+            f"Class {case.called(most)} has {counts[most]:,} samples, class {case.called(least)} has "
+            f"{counts[least]:,}; always answering {case.called(most)} is right in {share:.1%}.",
             "Look at more than the accuracy, as `loom.analysis.classification` does; and weigh classes: "
             "`class_weight=len(y) / (classes * numpy.bincount(y))`.",
             ratio=ratio,
@@ -127,7 +127,7 @@ def _missing(case: Case, counts: NDArray[np.int64]) -> Iterator[Finding]:
             yield finding(
                 "classes-missing-in-training",
                 f"The validation data has {int(held[unseen].sum())} samples of classes that the training "
-                f"data has none of: {_listed(unseen)}.",
+                f"data has none of: {_listed(case, unseen)}.",
                 "Shuffle before the data is split, and split each class by itself.",
                 classes=len(unseen),
             )
@@ -136,7 +136,7 @@ def _missing(case: Case, counts: NDArray[np.int64]) -> Iterator[Finding]:
         if len(absent) and enough:
             yield finding(
                 "classes-missing-in-validation",
-                f"The validation data has no samples of classes {_listed(absent)}.",
+                f"The validation data has no samples of classes {_listed(case, absent)}.",
                 "Shuffle before the data is split, and split each class by itself.",
                 classes=len(absent),
             )
@@ -144,7 +144,7 @@ def _missing(case: Case, counts: NDArray[np.int64]) -> Iterator[Finding]:
         yield finding(
             "output-wider-than-classes",
             f"The output has {case.classes} classes, but the labels only {int(known.sum())}; missing are "
-            f"{_listed(empty)}.",
+            f"{_listed(case, empty)}.",
             "Give the last layer as many units as there are classes, unless others come later.",
             classes=int(known.sum()),
             outputs=case.classes,
@@ -234,5 +234,5 @@ def _classes_as_numbers(case: Case) -> Iterator[Finding]:
     )
 
 
-def _listed(classes: NDArray[np.intp]) -> str:
-    return ", ".join(map(str, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")
+def _listed(case: Case, classes: NDArray[np.intp]) -> str:
+    return ", ".join(map(case.called, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")
