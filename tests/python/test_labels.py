@@ -29,6 +29,14 @@ def net(outputs: int = 3, **settings: Any) -> loom.Network:
     return loom.Sequential([nn.Dense(outputs)], input_shape=4, seed=0, **settings)
 
 
+def of_two_outputs() -> loom.Network:
+    """Returns a network that tells a kind, of three, and a size."""
+    made = loom.Network(inputs={"x": 4}, grid=(1, 2), seed=0)
+    made[0, 0].add(nn.Dense(3))
+    made.link((0, 0), (0, 1), combine="replace")[0, 1].add(nn.Dense(1))
+    return made.output("kind", (0, 0)).output("size", (0, 1))
+
+
 @pytest.mark.parametrize("loss", ["auto", "cross_entropy"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_are_learned_as_indices_are(tmp_path: Path, kind: str, loss: str) -> None:
@@ -293,10 +301,7 @@ def test_a_mesh_learns_by_labels_that_choose_the_loss() -> None:
 def test_gradients_of_outputs_by_name_are_those_of_labels() -> None:
     found = []
     for target in (np.array([0, 2, 5])[Y], Y):
-        network = loom.Network(inputs={"x": 4}, grid=(1, 2), seed=0)
-        network[0, 0].add(nn.Dense(3))
-        network.link((0, 0), (0, 1), combine="replace")[0, 1].add(nn.Dense(1))
-        network.output("kind", (0, 0)).output("size", (0, 1))
+        network = of_two_outputs()
         loss = {"kind": "cross_entropy", "size": "mse"}
         y = {"kind": target, "size": X[:, 0]}
         network.fit(({"x": X}, y), loom.TrainingConfig(loss=loss, verbose=False))
@@ -356,10 +361,7 @@ def test_ensembles_are_of_networks_with_the_same_labels() -> None:
 def test_ensembles_of_named_outputs_know_labels() -> None:
     found = []
     for target in (np.array([0, 2, 5])[Y], Y):
-        network = loom.Network(inputs={"x": 4}, grid=(1, 2), seed=0)
-        network[0, 0].add(nn.Dense(3))
-        network.link((0, 0), (0, 1), combine="replace")[0, 1].add(nn.Dense(1))
-        network.output("kind", (0, 0)).output("size", (0, 1))
+        network = of_two_outputs()
         config = loom.TrainingConfig(loss={"kind": "cross_entropy", "size": "mse"}, verbose=False)
         network.fit(({"x": X}, {"kind": target, "size": X[:, 0]}), config)
         few = Y < 2

@@ -64,6 +64,9 @@ def known_classes(engine: Engine) -> dict[str, Classes]:
     Args:
         engine: The network's.
     """
+    if not engine.native.card():
+        # Nothing has been told of it. Steppers ask this in every step, so nothing more is read.
+        return {}
     ports = engine.ports
     if ports is not None and ports.outputs:
         return classes_by_output(engine.native)

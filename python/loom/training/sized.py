@@ -263,8 +263,8 @@ class _Batches:
 
     def _taken(self, batches: Iterator[Any]) -> Iterator[Any]:
         for place, item in enumerate(islice(batches, self._alike), 1):
-            # Whoever makes the data may write the next batch where this one is.
-            yield item if place == self._alike else deepcopy(item)
+            # Whoever makes the data as it is asked for may write the next batch where this one is.
+            yield item if place == self._alike or self.is_at_hand else deepcopy(item)
 
     def __len__(self) -> int:
         return len(cast("Any", self._batches))
