@@ -1,8 +1,9 @@
 """Times token by token decoding of a Llama's shape on the processor, beside llama.cpp.
 
 Random weights of 135 million parameters (576 wide, 30 blocks, 9 heads over 3, 1,536 hidden, 49,152 words)
-or of 1.1 or 8 billion. One sequence, after a prompt of three tokens and after one of 512; the median of 48
-tokens, and the prompt of 512 itself. Both programs take turns, in processes of their own:
+or of 1.1 or 8 billion. One sequence, after a prompt of three tokens and after one of 512 (--prompt); the
+median of 48 tokens, and that prompt itself. llama.cpp keeps keys and values as float16, loom as --caches
+says. Both programs take turns, in processes of their own:
 
     python benches/peers/language_decode.py --types q4_0 q8_0 --threads 1 2
     python benches/peers/language_decode.py --types q4_0 --llama PYTHON --files FOLDER
@@ -56,15 +57,16 @@ def decode(session):
         times.append(time.perf_counter() - begun)
     return 1 / statistics.median(times[4:])
 
-session = net.session(640)
+count, kept = int(sys.argv[10]), {"cache_dtype": sys.argv[11]} if sys.argv[11] else {}
+session = net.session(count + 128, **kept)
 session(np.array([[5, 6, 7]]))
 short = decode(session)
-prompt = np.arange(10, 522)[None]
-net.session(640)(prompt[:, :64], last=True)
-session = net.session(640)
+prompt = np.arange(10, count + 10)[None]
+net.session(count + 128, **kept)(prompt[:, :64], last=True)
+session = net.session(count + 128, **kept)
 begun = time.perf_counter()
 session(prompt, last=True)
-prefill = 512 / (time.perf_counter() - begun)
+prefill = count / (time.perf_counter() - begun)
 print(short, decode(session), prefill)
 """
 
@@ -72,8 +74,10 @@ _LLAMA = """
 import statistics, sys, time
 from llama_cpp import Llama
 
-threads = int(sys.argv[2])
-model = Llama(sys.argv[1], n_ctx=640, n_threads=threads, n_threads_batch=threads, verbose=False, n_batch=512)
+threads, count = int(sys.argv[2]), int(sys.argv[3])
+model = Llama(
+    sys.argv[1], n_ctx=count + 128, n_threads=threads, n_threads_batch=threads, verbose=False, n_batch=512
+)
 
 def decode():
     times = []
@@ -89,8 +93,8 @@ model.reset()
 model.eval(list(range(10, 74)))
 model.reset()
 begun = time.perf_counter()
-model.eval(list(range(10, 522)))
-prefill = 512 / (time.perf_counter() - begun)
+model.eval(list(range(10, count + 10)))
+prefill = count / (time.perf_counter() - begun)
 print(short, decode(), prefill)
 """
 
@@ -127,6 +131,8 @@ def main() -> None:
     parser.add_argument("--types", nargs="+", default=["q4_0", "q8_0", "float32"])
     parser.add_argument("--activations", nargs="+", default=["int8", "float"])
     parser.add_argument("--shape", choices=sorted(SHAPES), default="135m")
+    parser.add_argument("--caches", nargs="+", default=["float32"], help="float32, float16 or q8_0")
+    parser.add_argument("--prompt", type=int, default=512, help="tokens of the long prompt")
     parser.add_argument("--threads", nargs="+", type=int, default=[1])
     parser.add_argument("--llama", help="a Python with llama-cpp-python")
     parser.add_argument("--files", help="where the GGUF files are")
@@ -134,24 +140,27 @@ def main() -> None:
     options = parser.parse_args()
     print("memory, large and small pages:", _run(sys.executable, _MEMORY).replace("\n", "  "))
     shape = SHAPES[options.shape]
-    print("tokens/s: after 3, after 512, prompt of 512")
+    print(f"tokens/s: after 3, after {options.prompt}, prompt of {options.prompt}")
     for dtype in options.types:
         for threads in options.threads:
             floats = dtype.startswith(("float", "bfloat"))
             file = f"{options.files}/{options.shape}_{dtype}.gguf" if options.files else ""
             programs: dict[str, tuple[object, ...]] = {
-                f"loom, {activations:5} activations": (
+                f"loom, {activations:5} activations, {cache:7} cache": (
                     sys.executable,
                     _LOOM,
                     dtype,
                     activations,
                     *shape,
                     file,
+                    options.prompt,
+                    "" if cache == "float32" else cache,
                 )
                 for activations in (["float"] if floats else options.activations)
+                for cache in options.caches
             }
             if options.llama:
-                programs["llama.cpp"] = (options.llama, _LLAMA, file, threads)
+                programs["llama.cpp"] = (options.llama, _LLAMA, file, threads, options.prompt)
             best = {name: [0.0, 0.0, 0.0] for name in programs}
             for _ in range(options.rounds):
                 for name, program in programs.items():
@@ -160,7 +169,7 @@ def main() -> None:
                     best[name] = [max(pair) for pair in zip(best[name], map(float, made), strict=True)]
             for name, figures in best.items():
                 told = " ".join(f"{value:8.1f}" for value in figures)
-                print(f"{dtype:8} {threads} threads  {name:23} {told}", flush=True)
+                print(f"{dtype:8} {threads} threads  {name:38} {told}", flush=True)
 
 
 if __name__ == "__main__":

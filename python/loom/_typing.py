@@ -109,6 +109,7 @@ ScheduleName: TypeAlias = Literal[
     "one_cycle",
     "polynomial",
 ]
+CacheTypeName: TypeAlias = Literal["float16", "q8_0"]
 NumericTypeName: TypeAlias = Literal[
     "float64",
     "float32",

@@ -15,9 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from threading import Lock
+from typing import Any, Literal, cast
 
 from loom import _native
+from loom._forks import renewed
 from loom._settings.checks import choice
 from loom._settings.suggestions import shown, unknown
 from loom._tables import settings_table, table
@@ -172,7 +174,7 @@ def devices() -> DeviceList:
         >>> (found.reason is None) == (len(found) > 1)
         True
     """
-    with _quiet():
+    with _QUIET:
         adapters, reason = _native.adapters()
     isa, threads = _native.machine()
     processor = Device(
@@ -206,27 +208,56 @@ def driver_hint(found: list[Device]) -> str | None:
     )
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
+class _Quiet:
     """Keeps Mesa's drivers from writing errors where there is no desktop, which concern nobody.
 
     They ask for the desktop's choice of a GPU when they are looked for, and where XDG_RUNTIME_DIR is not
     set, as in containers and over SSH, write "error: XDG_RUNTIME_DIR is invalid or not set". With any folder
-    they find no desktop either, and say nothing.
+    they find no desktop either, and say nothing. Of several threads the first one that looks for drivers
+    sets it, and the last one sets it back.
     """
-    name = "XDG_RUNTIME_DIR"
-    before = os.environ.get(name)
-    if not sys.platform.startswith("linux") or (before or "").startswith("/"):
-        yield
-        return
-    os.environ[name] = "/"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = before
+
+    _NAME = "XDG_RUNTIME_DIR"
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._looking = 0
+        self._before: str | None = None
+        self._is_set = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._looking += 1
+            if self._looking > 1:
+                return
+            self._before = os.environ.get(self._NAME)
+            is_folder = (self._before or "").startswith("/")
+            self._is_set = sys.platform.startswith("linux") and not is_folder
+            if self._is_set:
+                os.environ[self._NAME] = "/"
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._looking -= 1
+            if not self._looking:
+                self._set_back()
+
+    def _set_back(self) -> None:
+        if self._is_set and self._before is None:
+            os.environ.pop(self._NAME, None)
+        elif self._is_set:
+            os.environ[self._NAME] = cast("str", self._before)
+        self._is_set = False
+
+    def renew(self) -> None:
+        """Forgets, in the child of a fork, threads that are not there."""
+        self._lock = Lock()
+        self._looking = 0
+        self._set_back()
+
+
+_QUIET = _Quiet()
+renewed.add(_QUIET)
 
 
 @contextmanager
@@ -237,7 +268,7 @@ def missing_driver_told(device: str) -> Iterator[None]:
         device: What is asked for.
     """
     try:
-        with _quiet():
+        with _QUIET:
             yield
     except DeviceError as error:
         hint = driver_hint(devices()) if device.startswith("gpu") else None

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -203,3 +204,19 @@ def test_nothing_of_the_desktop_is_told_where_there_is_none() -> None:
     )
     assert "XDG_RUNTIME_DIR" not in done.stderr
     assert done.stdout.splitlines()[-1] == "None"
+
+
+def test_threads_that_look_for_devices_leave_the_surroundings_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from loom.device import _QUIET
+
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    with _QUIET:
+        # Another thread that ends while this one looks.
+        other = Thread(target=_QUIET.__enter__)
+        other.start()
+        other.join()
+        _QUIET.__exit__()
+        assert os.environ["XDG_RUNTIME_DIR"] == "/"
+    assert "XDG_RUNTIME_DIR" not in os.environ

@@ -315,8 +315,14 @@ def test_a_checkpoint_without_training_state_is_small_and_says_so(tmp_path: Path
     without = loom.ModelCheckpoint(tmp_path / "weights.loom", optimizer=False)
     loom.train(net, blobs(), quiet(epochs=2), callbacks=[with_state, without])
     assert (tmp_path / "weights.loom").stat().st_size < (tmp_path / "whole.loom").stat().st_size / 2
-    with pytest.raises(loom.StateError, match="nothing to resume"):
-        loom.train(loom.load(tmp_path / "weights.loom"), blobs(), quiet(epochs=3), resume=True)
+    loaded = loom.load(tmp_path / "weights.loom")
+    loaded.save(tmp_path / "again.loom", optimizer=True)
+    copies = [copy.deepcopy(loaded), pickle.loads(pickle.dumps(loaded)), loom.load(tmp_path / "again.loom")]
+    for each in [loaded, *copies]:
+        with pytest.raises(loom.StateError, match="nothing to resume"):
+            loom.train(each, blobs(), quiet(epochs=3), resume=True)
+    loom.train(copies[0], blobs(), quiet(epochs=2))
+    assert len(loom.train(copy.deepcopy(copies[0]), blobs(), quiet(epochs=3), resume=True).loss_history) == 1
     rest = loom.train(loom.load(tmp_path / "whole.loom"), blobs(), quiet(epochs=3), resume=True)
     assert len(rest.loss_history) == 1
 

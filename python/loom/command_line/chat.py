@@ -14,6 +14,7 @@ from loom.command_line.text_options import answering_options, opened, told, writ
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from loom._typing import CacheTypeName
     from loom.text import Options
 
 __all__ = ["command"]
@@ -34,6 +35,7 @@ def command(
     adapter: str | None,
     capacity: int | None,
     device: str,
+    cache_dtype: CacheTypeName | None,
     **options: Unpack[Options],
 ) -> None:
     """Chat with the language model in MODEL.
@@ -43,7 +45,7 @@ def command(
     """
     from loom.errors import ConfigError
 
-    talks = opened(model, dtype, activations, capacity, device, adapter)
+    talks = opened(model, dtype, activations, capacity, device, adapter, cache_dtype)
     begin = [] if system is None else [{"role": "system", "content": system}]
     # A model that does not chat says so before anything is typed.
     talks.chat_text([*begin, {"role": "user", "content": "Hello"}])

@@ -12,6 +12,7 @@ from loom.command_line.text_options import answering_options, opened, told, writ
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from loom._typing import CacheTypeName
     from loom.text import Options
 
 __all__ = ["command"]
@@ -30,6 +31,7 @@ def command(
     adapter: str | None,
     capacity: int | None,
     device: str,
+    cache_dtype: CacheTypeName | None,
     **options: Unpack[Options],
 ) -> None:
     """Go on from PROMPT with the language model in MODEL.
@@ -38,5 +40,6 @@ def command(
     is left out is as the model's files recommend. Needs the extra "text".
     """
     text = sys.stdin.read() if prompt == "-" else prompt
-    with opened(model, dtype, activations, capacity, device, adapter).generate(text, **options) as pieces:
+    talks = opened(model, dtype, activations, capacity, device, adapter, cache_dtype)
+    with talks.generate(text, **options) as pieces:
         told(pieces)

@@ -47,6 +47,11 @@ _LONGEST_END = 30.0
 @click.option(
     "--capacity", type=int, help="Language models: most tokens of a prompt and its answer together."
 )
+@click.option(
+    "--cache-dtype",
+    type=click.Choice(["float16", "q8_0"]),
+    help="Language models: keep keys and values in fewer bits, on a processor.",
+)
 @click.option("--name", help="Language models: what it is called.  [default: the file's name]")
 @click.option(
     "--api-key", envvar="LOOM_API_KEY", help="Language models: what requests must bring; also LOOM_API_KEY."
@@ -82,7 +87,17 @@ def command(
 
 
 _OF_NETWORKS = ("batch_rows", "wait", "max_rows")
-_OF_LANGUAGE = ("dtype", "adapter", "capacity", "name", "draft", "api_key", "max_running", "max_tokens")
+_OF_LANGUAGE = (
+    "dtype",
+    "adapter",
+    "capacity",
+    "cache_dtype",
+    "name",
+    "draft",
+    "api_key",
+    "max_running",
+    "max_tokens",
+)
 
 
 def _check_none(given: dict[str, Any], names: tuple[str, ...], what: str) -> None:
@@ -111,7 +126,7 @@ def _of_language(file: str, device: str, given: dict[str, Any]) -> tuple[Any, fl
     from loom.text import load
 
     _check_none(given, _OF_NETWORKS, "a language model")
-    loading = {name: given.pop(name) for name in ("dtype", "capacity") if name in given}
+    loading = {name: given.pop(name) for name in ("dtype", "capacity", "cache_dtype") if name in given}
     draft = guessing_by(given.pop("draft", None))
     adapter = given.pop("adapter", None)
     path = Path(file)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from loom._typing import CacheTypeName
     from loom.text import LanguageModel
 
 __all__ = ["answering_options", "model_options", "opened", "told", "writing_options"]
@@ -25,6 +26,11 @@ _ACTIVATIONS = click.option(
     "--activations",
     type=click.Choice(["int8"]),
     help="Quantise activations, too: faster on a processor with packed weights.",
+)
+_CACHE = click.option(
+    "--cache-dtype",
+    type=click.Choice(["float16", "q8_0"]),
+    help="Keep keys and values in fewer bits: long texts are faster on a processor.",
 )
 _ADAPTER = click.option(
     "--adapter",
@@ -91,7 +97,7 @@ def model_options(command: _Command) -> _Command:
 
 def answering_options(command: _Command) -> _Command:
     """Adds the options of how a model is loaded to answer."""
-    return _with(command, (_MODEL[0], _ACTIVATIONS, _ADAPTER, *_MODEL[1:]))
+    return _with(command, (_MODEL[0], _ACTIVATIONS, _ADAPTER, *_MODEL[1:], _CACHE))
 
 
 def writing_options(command: _Command) -> _Command:
@@ -112,11 +118,14 @@ def opened(
     capacity: int | None,
     device: str,
     adapter: str | None = None,
+    cache_dtype: CacheTypeName | None = None,
 ) -> LanguageModel:
     """Returns the model, with an adapter beside its weights if there is one."""
     from loom.text import load
 
-    found = load(model, dtype, capacity=capacity, device=device, activations=activations)
+    found = load(
+        model, dtype, capacity=capacity, device=device, activations=activations, cache_dtype=cache_dtype
+    )
     if adapter is not None:
         found.network.load_adapter(adapter)
     return found

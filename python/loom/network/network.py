@@ -15,7 +15,7 @@ from loom import _native
 from loom._settings.calls import explained
 from loom._settings.checks import flag, whole
 from loom._settings.spellings import is_elsewhere, method_error
-from loom._typing import Precision
+from loom._typing import CacheTypeName, Precision
 from loom.architecture import Categories, LinkConfig, NetworkConfig
 from loom.card import ModelCard
 from loom.device import check_device
@@ -501,12 +501,14 @@ class Network:
     predict_classes = probabilities.predict_classes
     predict_probabilities = probabilities.predict_probabilities
 
-    def session(self, capacity: int, rows: int = 1) -> Session:
+    def session(self, capacity: int, rows: int = 1, *, cache_dtype: CacheTypeName | None = None) -> Session:
         """Begins inference that goes on from where its last call ended; see `loom.Session`.
 
         Args:
             capacity: The most steps there will be in all.
             rows: Sequences side by side.
+            cache_dtype: What keys and values are kept as, "float16" or "q8_0"; None keeps them as the network
+                computes.
 
         Returns:
             The session.
@@ -515,7 +517,7 @@ class Network:
             StateError: A layer or a link needs whole sequences.
             ShapeError: The network's input has no time axis.
         """
-        return Session(self, capacity, rows)
+        return Session(self, capacity, rows, cache_dtype=cache_dtype)
 
     if TYPE_CHECKING:
         evaluate = evaluation.evaluate

@@ -3,18 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native
-from loom._settings.checks import whole
-from loom._typing import ArrayLike, RealArray
-from loom.convert import as_input
+from loom._settings.checks import choice, whole
+from loom._typing import ArrayLike, CacheTypeName, Precision, RealArray
+from loom.convert import as_input, as_numpy, real_dtype
 from loom.engine import HasEngine, engine_of
+from loom.errors import ShapeError
 
-__all__ = ["Session"]
+__all__ = ["Session", "cache_type"]
+
+
+def cache_type(where: str, name: CacheTypeName | None) -> CacheTypeName | None:
+    """Returns what keys and values are to be kept as, if that is known.
+
+    Args:
+        where: Whose setting it is.
+        name: The setting; None where they are kept as the network computes.
+
+    Raises:
+        ConfigError: They are not kept so.
+    """
+    known: tuple[CacheTypeName, ...] = get_args(CacheTypeName)
+    return None if name is None else choice(where, "cache_dtype", name, known)
+
+
+def _as_kept(array: ArrayLike, precision: Precision, *, packed: bool) -> RealArray:
+    """Returns what a session has kept, bytes as the numbers that they are taken for."""
+    if not packed:
+        return as_input(array, precision, indices=False)
+    held, element = as_numpy(array, what="what a session has kept"), np.dtype(real_dtype(precision))
+    if held.dtype != np.uint8 or not held.ndim or held.shape[-1] % element.itemsize:
+        raise ShapeError(
+            "this session keeps keys and values as bytes, such as `kept` gives of a session with the same "
+            f"cache_dtype, got {held.dtype} {held.shape}"
+        )
+    found: RealArray = np.ascontiguousarray(held).view(element)
+    return found
 
 
 class Session:
@@ -29,9 +58,14 @@ class Session:
             named inputs each has one, and a call brings as many steps of all of them.
         capacity: The most steps there will be in all.
         rows: Sequences side by side.
+        cache_dtype: What keys and values are kept as: "float16" takes half of the memory, which long
+            sequences spend their time reading; "q8_0", blocks of 32 numbers of a head as `Network.morph`
+            packs weights, takes 27 % of it. They are rounded once, as they come, so that the outputs are the
+            same bits however the steps come. None keeps them as the network computes. On processors.
 
     Raises:
-        StateError: A layer or a link needs whole sequences.
+        StateError: A layer or a link needs whole sequences; or `cache_dtype` is given on a GPU, or where no
+            layer keeps keys and values.
         ShapeError: The network's input has no time axis.
         ConfigError: A setting is out of range.
 
@@ -44,12 +78,15 @@ class Session:
         5
     """
 
-    def __init__(self, network: HasEngine, capacity: int, rows: int = 1) -> None:
+    def __init__(
+        self, network: HasEngine, capacity: int, rows: int = 1, *, cache_dtype: CacheTypeName | None = None
+    ) -> None:
         self._engine = engine_of(network)
         self._capacity = whole("Session", "capacity", capacity, least=1)
         self._rows = whole("Session", "rows", rows, least=1)
+        self._cache_dtype = cache_type("Session", cache_dtype)
         self._engine.build()
-        self._native = _native.Session(self._engine.native, self._rows, self._capacity)
+        self._native = _native.Session(self._engine.native, self._rows, self._capacity, self._cache_dtype)
 
     def __call__(self, x: ArrayLike | Mapping[str, ArrayLike], *, last: bool = False) -> RealArray:
         """Returns the output for the next steps.
@@ -70,7 +107,7 @@ class Session:
             StateError: There are more steps than the session has room for, or the network has
                 changed since it began.
             DTypeError: The network reads whole numbers, and these are none.
-            NonFiniteError: They hold NaN or infinity.
+            NonFiniteError: They hold NaN or infinity; or a key or a value is beyond what `cache_dtype` holds.
         """
         engine = self._engine
         steps = engine.as_steps(x)
@@ -136,12 +173,15 @@ class Session:
         """Returns what layers keep of the steps seen so far: the keys and values of attention.
 
         Returns:
-            Arrays (rows, steps, ...), in the order of the layers.
+            Arrays (rows, steps, ...), in the order of the layers; with a `cache_dtype` those of keys and
+            values are of bytes, as they are kept.
 
         Raises:
             StateError: A recurrent layer keeps the state of the newest step alone.
         """
-        return self._native.kept()
+        kept = self._native.kept()
+        packs = self._native.packs()
+        return [array.view(np.uint8) if packed else array for array, packed in zip(kept, packs, strict=True)]
 
     def restore(self, kept: Iterable[ArrayLike]) -> None:
         """Puts back what `kept` has given, of the same network with the same weights.
@@ -165,7 +205,12 @@ class Session:
             True
         """
         precision = self._engine.precision
-        self._native.restore([as_input(array, precision, indices=False) for array in kept])
+        packs = self._native.packs()
+        arrays = [
+            _as_kept(array, precision, packed=number < len(packs) and packs[number])
+            for number, array in enumerate(kept)
+        ]
+        self._native.restore(arrays)
 
     @property
     def position(self) -> int:
@@ -181,6 +226,11 @@ class Session:
     def rows(self) -> int:
         """Sequences side by side."""
         return self._rows
+
+    @property
+    def cache_dtype(self) -> CacheTypeName | None:
+        """What keys and values are kept as; None where that is as the network computes."""
+        return self._cache_dtype
 
     def reset(self) -> None:
         """Forgets everything seen, and takes up weights that have moved since.

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from loom import _native
 from loom._settings.checks import whole
-from loom._typing import ArrayLike, RealArray
+from loom._typing import ArrayLike, CacheTypeName, RealArray
 from loom.engine import HasEngine, engine_of
+from loom.network.session import cache_type
 
 __all__ = ["Slots"]
 
@@ -23,6 +24,7 @@ class Slots:
         network: The network; its input has a time axis first, whose extent does not matter here.
         count: How many sequences there is room for.
         capacity: The most steps of each.
+        cache_dtype: What keys and values are kept as, as in `Session`.
 
     Raises:
         StateError: A layer or a link needs whole sequences, or a recurrent layer moves all of them together;
@@ -41,12 +43,17 @@ class Slots:
         [1, 0, 6, 0]
     """
 
-    def __init__(self, network: HasEngine, count: int, capacity: int) -> None:
+    def __init__(
+        self, network: HasEngine, count: int, capacity: int, *, cache_dtype: CacheTypeName | None = None
+    ) -> None:
         self._engine = engine_of(network)
         self._capacity = whole("Slots", "capacity", capacity, least=1)
         self._engine.build()
         self._native = _native.Slots(
-            self._engine.native, whole("Slots", "count", count, least=1), self._capacity
+            self._engine.native,
+            whole("Slots", "count", count, least=1),
+            self._capacity,
+            cache_type("Slots", cache_dtype),
         )
 
     def __call__(

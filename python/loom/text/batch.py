@@ -15,6 +15,7 @@ from loom.text.slots import Bank, Slot
 if TYPE_CHECKING:
     from threading import RLock
 
+    from loom._typing import CacheTypeName
     from loom.network import Network
 
 __all__ = ["Batch", "Told"]
@@ -69,6 +70,7 @@ class Batch:
         capacity: The most tokens of a prompt and its answer.
         lock: Is held while the network computes.
         most: How many answers are made at once; others wait until one has ended.
+        cache_dtype: What keys and values are kept as, as in `loom.Session`.
 
     Examples:
         >>> batch = model.batch(8)  # doctest: +SKIP
@@ -78,10 +80,18 @@ class Batch:
         ...     print(told.generation.seed, told.text)
     """
 
-    def __init__(self, network: Network, capacity: int, lock: RLock, most: int) -> None:
+    def __init__(
+        self,
+        network: Network,
+        capacity: int,
+        lock: RLock,
+        most: int,
+        cache_dtype: CacheTypeName | None = None,
+    ) -> None:
         self._lock = lock
         self._network = network
         self._capacity = capacity
+        self._cache_dtype = cache_dtype
         self._most = whole("Batch", "most", most, least=1, most=1 << 16)
         # Its memory is taken when somebody joins.
         self._made: Bank | None = None
@@ -149,7 +159,7 @@ class Batch:
     @property
     def _bank(self) -> Bank:
         if self._made is None:
-            self._made = Bank(self._network, self._most, self._capacity, self._lock)
+            self._made = Bank(self._network, self._most, self._capacity, self._lock, self._cache_dtype)
         return self._made
 
     def _leave(self) -> None:

@@ -34,6 +34,8 @@ def save_cache(path: str | PathLike[str], network: Network, session: Session, to
     tensors = {f"kept.{number:04}": array for number, array in enumerate(session.kept())}
     tensors["tokens"] = np.asarray(tokens, np.int64)
     told = {"form": _FORM, "network": network.fingerprint()}
+    if session.cache_dtype is not None:
+        told["cache_dtype"] = session.cache_dtype
     write_safetensors(path, tensors, metadata=told)
 
 
@@ -47,7 +49,7 @@ def load_cache(path: str | PathLike[str], network: Network, session: Session) ->
 
     Raises:
         FileError: The file cannot be read.
-        SerializationError: It is another file, or of another network or other weights.
+        SerializationError: It is another file, or of another network, weights, or `cache_dtype`.
         ContextLengthError: It has more tokens than the session has room for.
     """
     name = file_path("load_cache", path).name
@@ -58,6 +60,13 @@ def load_cache(path: str | PathLike[str], network: Network, session: Session) ->
             raise SerializationError(
                 f"{name} is of another network, or of other weights or another numeric type of them: read "
                 "the text again with save_cache"
+            )
+        kept_as = file.metadata.get("cache_dtype")
+        if kept_as != session.cache_dtype:
+            raise SerializationError(
+                f"{name} holds keys and values as {kept_as or 'the network computes'}, this model keeps them "
+                f"as {session.cache_dtype or 'the network computes'}: load the model with "
+                f"cache_dtype={kept_as!r}, or read the text again with save_cache"
             )
         tokens: list[int] = file["tokens"].numpy().tolist()
         if len(tokens) > session.capacity:

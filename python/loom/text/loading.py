@@ -8,7 +8,7 @@ from typing import cast
 
 from loom._settings.checks import file_path
 from loom._settings.files import text_of
-from loom._typing import NumericTypeName
+from loom._typing import CacheTypeName, NumericTypeName
 from loom.errors import ConfigError, DTypeError, InvalidValueError
 from loom.models import from_hub
 from loom.models.formats import format_of
@@ -36,6 +36,7 @@ def load(
     kept: int = 1,
     masters: bool = False,
     activations: str | None = None,
+    cache_dtype: CacheTypeName | None = None,
 ) -> LanguageModel:
     """Reads a language model: its network, its tokenizer, and how it chats.
 
@@ -59,6 +60,7 @@ def load(
             several times faster on a processor; weights of other types, of experts, and, but for tables of
             GGUF files, a head that is tied to the embedding read floats. Weights of a GGUF file stay in it.
             None leaves activations in float, on which quantising adds no error.
+        cache_dtype: As in `LanguageModel`.
 
     Raises:
         DTypeError: `activations` is another type, or no weight is of a type that takes it.
@@ -88,7 +90,9 @@ def load(
         )
     if activations is not None:
         _quantize_activations(network, activations)
-    return LanguageModel(network.to(device), vocabulary, capacity=capacity, kept=kept)
+    return LanguageModel(
+        network.to(device), vocabulary, capacity=capacity, kept=kept, cache_dtype=cache_dtype
+    )
 
 
 def _quantize_activations(network: Network, activations: str) -> None:

@@ -52,7 +52,7 @@ def perplexity(
     if len(tokens) < 2:
         raise ConfigError(f"perplexity: a text of {len(tokens)} tokens has none to foretell")
     with model.lock:
-        session = model.network.session(longest)
+        session = model.network.session(longest, cache_dtype=model.cache_dtype)
     sums: list[float] = []
     # Token 0 is foretold by nothing.
     reached, start = 1, 0

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from loom._settings.checks import whole
 from loom._settings.suggestions import shown
+from loom._typing import CacheTypeName
 from loom.errors import ConfigError, LoomError, ShapeError
 from loom.network import Network
+from loom.network.session import cache_type
 from loom.text.batch import Batch
 from loom.text.cache_files import load_cache, save_cache
 from loom.text.constraints import FORMS, Constraints, Form, form_of
@@ -100,6 +102,8 @@ class LanguageModel:
             where None. Each answer under way has keys and values for so many tokens.
         kept: How many sessions are kept whose answers have ended, so that a text that goes on from theirs is
             read from there on.
+        cache_dtype: What keys and values are kept as, "float16" or "q8_0", as in `loom.Session`: half or a
+            quarter of the memory, which long texts spend their time reading. On processors.
 
     Raises:
         ShapeError: The network does not read token ids.
@@ -113,6 +117,7 @@ class LanguageModel:
         *,
         capacity: int | None = None,
         kept: int = 1,
+        cache_dtype: CacheTypeName | None = None,
     ) -> None:
         if not isinstance(vocabulary, Vocabulary) and not hasattr(vocabulary, "id_to_token"):
             raise ConfigError(
@@ -133,8 +138,13 @@ class LanguageModel:
             usual if capacity is None else whole("LanguageModel", "capacity", capacity, least=1, most=1 << 32)
         )
         """The most tokens of a prompt and its answer together."""
+        self.cache_dtype = cache_type("LanguageModel", cache_dtype)
+        """What keys and values are kept as; None where that is as the network computes."""
         self._sessions = Sessions(
-            network, self.capacity, whole("LanguageModel", "kept", kept, least=0, most=1 << 20)
+            network,
+            self.capacity,
+            whole("LanguageModel", "kept", kept, least=0, most=1 << 20),
+            self.cache_dtype,
         )
         self.lock = self._sessions.lock
         """Is held while the network computes; who uses it from another thread beside the model takes it."""
@@ -241,7 +251,8 @@ class LanguageModel:
         if generations:
             # No more memory than the longest of them needs.
             longest = max(generation.longest for generation in generations)
-            batch = Batch(self.network, longest, self.lock, min(together, len(generations)))
+            most = min(together, len(generations))
+            batch = Batch(self.network, longest, self.lock, most, self.cache_dtype)
             for generation in generations:
                 batch.add(generation)
             for told in batch:
@@ -255,7 +266,7 @@ class LanguageModel:
         Args:
             most: How many are made at once, each with keys and values for the model's capacity.
         """
-        return Batch(self.network, self.capacity, self.lock, most)
+        return Batch(self.network, self.capacity, self.lock, most, self.cache_dtype)
 
     def lease(self, tokens: Sequence[int]) -> Lease:
         """Returns a session for a text, which has read its beginning where one has; for guesses ahead.

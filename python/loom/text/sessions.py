@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from loom._typing import RealArray
+from loom._typing import CacheTypeName, RealArray
 from loom.errors import StateError
 from loom.network import Network
 
@@ -140,18 +140,26 @@ class Sessions:
         network: The network.
         capacity: The most tokens of a session.
         kept: How many are kept that nobody has.
+        cache_dtype: What keys and values are kept as, as in `loom.Session`.
     """
 
-    def __init__(self, network: Network, capacity: int, kept: int = 1) -> None:
+    def __init__(
+        self,
+        network: Network,
+        capacity: int,
+        kept: int = 1,
+        cache_dtype: CacheTypeName | None = None,
+    ) -> None:
         self._network = network
         self._capacity = capacity
         self._kept = kept
+        self._cache_dtype = cache_dtype
         self._idle: list[Lease] = []
         self.lock = RLock()
 
     def made(self) -> Any:  # noqa: ANN401 - a Session
         """Returns a new session."""
-        return self._network.session(self._capacity)
+        return self._network.session(self._capacity, cache_dtype=self._cache_dtype)
 
     def lease(self, tokens: Sequence[int]) -> Lease:
         """Returns a session that has read nothing, or the beginning of a text.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loom._typing import CacheTypeName
 from loom.errors import StateError
 from loom.network import Network
 from loom.network.slots import Slots
@@ -62,10 +63,19 @@ class Bank:
         count: How many places there are.
         capacity: The most tokens of each.
         lock: Is held while the network computes.
+        cache_dtype: What keys and values are kept as, as in `loom.Session`.
     """
 
-    def __init__(self, network: Network, count: int, capacity: int, lock: RLock) -> None:
+    def __init__(
+        self,
+        network: Network,
+        count: int,
+        capacity: int,
+        lock: RLock,
+        cache_dtype: CacheTypeName | None = None,
+    ) -> None:
         self._network = network
+        self._cache_dtype = cache_dtype
         self._count = count
         self._capacity = capacity
         self._lock = lock
@@ -79,7 +89,8 @@ class Bank:
         """Forgets everything, and takes up the network as it is now."""
         with self._lock:
             try:
-                self._together, self._apart = Slots(self._network, self._count, self._capacity), []
+                together = Slots(self._network, self._count, self._capacity, cache_dtype=self._cache_dtype)
+                self._together, self._apart = together, []
             except StateError:
                 self._together, self._apart = None, [None] * self._count
         for slot in self.slots:
@@ -165,5 +176,5 @@ class Bank:
 
     def _session(self, number: int) -> Any:  # noqa: ANN401 - a Session
         if self._apart[number] is None:
-            self._apart[number] = self._network.session(self._capacity)
+            self._apart[number] = self._network.session(self._capacity, cache_dtype=self._cache_dtype)
         return self._apart[number]

@@ -1,7 +1,7 @@
 //! `loom._native.Session`: inference that goes on from where its last call ended.
 
 use crate::arrays::{RealArray, to_numpy};
-use crate::shared::{Network, exclusively};
+use crate::shared::{Network, cache_type, exclusively};
 use loom::network::Session as Engine;
 use pyo3::prelude::*;
 use std::sync::Mutex;
@@ -25,10 +25,18 @@ impl Session {
 
 #[pymethods]
 impl Session {
-    /// A session over so many sequences of at most `capacity` steps.
+    /// A session over so many sequences of at most `capacity` steps, which keeps keys and values as a numeric type.
     #[new]
-    fn new(py: Python<'_>, network: Py<Network>, rows: usize, capacity: usize) -> PyResult<Self> {
-        let engine = network.get().change(py, |engine| engine.session(rows, capacity))?;
+    #[pyo3(signature = (network, rows, capacity, cache=None))]
+    fn new(
+        py: Python<'_>,
+        network: Py<Network>,
+        rows: usize,
+        capacity: usize,
+        cache: Option<&str>,
+    ) -> PyResult<Self> {
+        let cache = cache_type(cache)?;
+        let engine = network.get().change(py, |engine| engine.session_keeping(rows, capacity, cache))?;
         Ok(Self { network, engine: Mutex::new(engine) })
     }
 
@@ -67,6 +75,11 @@ impl Session {
     fn kept(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
         let kept = self.with(py, |session, _| session.kept())?;
         kept.into_iter().map(|tensor| to_numpy(py, tensor)).collect()
+    }
+
+    /// Of each of these, whether it is bytes, taken for numbers.
+    fn packs(&self, py: Python<'_>) -> PyResult<Vec<bool>> {
+        self.with(py, |session, _| Ok(session.packs()))
     }
 
     /// Puts that back.

@@ -3,6 +3,8 @@
 use crate::error::{caught, detached, exception, internal};
 use crate::forks::{Inside, Lineage};
 use loom::Network as Engine;
+use loom::dtype::DType;
+use loom::ops::CacheType;
 use pyo3::prelude::*;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -283,4 +285,10 @@ pub(crate) fn exclusively<E: Send, T: Send>(
     let network = network.get().read()?;
     let (engine, network) = (&mut *guard, &*network);
     detached(py, move || work(engine, network))
+}
+
+/// What a name of a numeric type, or none, has sessions keep keys and values as.
+pub(crate) fn cache_type(name: Option<&str>) -> PyResult<CacheType> {
+    let Some(name) = name else { return Ok(CacheType::Full) };
+    DType::parse(name).and_then(CacheType::of).map_err(exception)
 }

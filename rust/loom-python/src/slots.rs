@@ -1,7 +1,7 @@
 //! `loom._native.Slots`: sequences that come and go, each at a place of its own.
 
 use crate::arrays::{RealArray, to_numpy};
-use crate::shared::{Network, exclusively};
+use crate::shared::{Network, cache_type, exclusively};
 use loom::network::Slots as Engine;
 use pyo3::prelude::*;
 use std::sync::Mutex;
@@ -27,8 +27,16 @@ impl Slots {
 impl Slots {
     /// Room for so many sequences of at most `capacity` steps.
     #[new]
-    fn new(py: Python<'_>, network: Py<Network>, count: usize, capacity: usize) -> PyResult<Self> {
-        let engine = network.get().change(py, |engine| engine.slots(count, capacity))?;
+    #[pyo3(signature = (network, count, capacity, cache=None))]
+    fn new(
+        py: Python<'_>,
+        network: Py<Network>,
+        count: usize,
+        capacity: usize,
+        cache: Option<&str>,
+    ) -> PyResult<Self> {
+        let cache = cache_type(cache)?;
+        let engine = network.get().change(py, |engine| engine.slots_keeping(count, capacity, cache))?;
         Ok(Self { network, engine: Mutex::new(engine) })
     }
 

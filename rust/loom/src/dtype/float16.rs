@@ -37,7 +37,7 @@ pub fn f32_to_float16(value: f32) -> u16 {
 /// `value` as `f32`, inexact results such that rounding them once more, to a format at least
 /// two bits narrower, gives what rounding `value` once would have (rounding to odd).
 #[inline(always)]
-pub(super) fn to_f32_odd<T: Real>(value: T) -> f32 {
+pub(crate) fn to_f32_odd<T: Real>(value: T) -> f32 {
     let nearest = value.to_f32();
     match T::PRECISION {
         Precision::Float32 | Precision::Mixed => nearest,

@@ -35,6 +35,7 @@ mod wgsl;
 
 pub(crate) use block_coding::{BlockCoding, Integers, Scale, WithBlocks};
 pub(crate) use block_layout::{BLOCK, BlockLayout, CodeOrder};
+pub(crate) use float16::to_f32_odd;
 pub use float16::{bfloat16_to_f32, f32_to_bfloat16, f32_to_float16, float16_to_f32};
 pub use format::Refusal;
 pub(crate) use format::{GpuEncoding, GpuStatistic};

@@ -178,7 +178,7 @@ impl Network {
         restore_weights(&mut network, source)?;
         restore_ranges(&mut network, source)?;
         restore_carried(&mut network, source)?;
-        network.came_without_state = source.metadata("loom.training").is_none();
+        network.optimizer_state.came_without = source.metadata("loom.training").is_none();
         if let Some(state) = source.metadata("loom.training") {
             let wrong = |error| Error::Serialization(format!("the training state is damaged: {error}"));
             let state: OptimizerState = serde_json::from_str(state).map_err(wrong)?;

@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::matrix::IntegerWeight;
-use crate::ops::{Decode, Op};
+use crate::ops::{CacheType, Decode, Op};
 use crate::program::{Builder, LayerPath, ParameterRef, Place, Value};
 use crate::tensor::Shape;
 use crate::weights::{Initializer, Layout};
@@ -147,6 +147,8 @@ pub struct Context {
     pub keeps: bool,
     /// Whether the program belongs to a session, which goes on from where its last call ended.
     pub session: bool,
+    /// What such a session keeps keys and values as.
+    pub cache: CacheType,
     /// Its parameters, in the order it asked for them.
     pub parameters: Vec<BoundParameter>,
     /// What stands beside its weights.

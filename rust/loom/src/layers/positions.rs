@@ -28,6 +28,7 @@ fn session_length(length: usize) -> Vec<CarriedSpec> {
         initial: 0.0,
         in_training: false,
         by_place: true,
+        packable: None,
     }]
 }
 

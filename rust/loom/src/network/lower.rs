@@ -7,7 +7,7 @@ use super::mode::{Ending, Mode};
 use super::placed::{PlacedLayer, at_layer};
 use super::ports::row_of;
 use crate::layers::{BoundParameter, BoundState, Context, Forward, Steps, Want};
-use crate::ops::{Choose, Recall, Slice};
+use crate::ops::{CacheType, Choose, Recall, Slice};
 use crate::program::{Builder, Kind, ParameterRef, Phase, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result};
@@ -381,6 +381,7 @@ impl Network {
             training: mode.training,
             keeps: mode.training || mode.keeps,
             session: mode.session.is_some(),
+            cache: mode.session.map_or(CacheType::Full, |session| session.cache),
             parameters,
             adapters: self.bound_adapters(placed),
             states: states.collect(),

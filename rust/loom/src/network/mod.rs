@@ -140,8 +140,6 @@ pub struct Network {
     pub(crate) notes: Notes,
     /// What the network is for, in words of whoever made it.
     pub(crate) card: String,
-    /// Whether the weights came from a file that has no training state.
-    pub(crate) came_without_state: bool,
     /// What a device's newest step has left on the host.
     pub(crate) kept_back: Option<KeptBack>,
     /// Which steps programs fuse.
@@ -211,7 +209,6 @@ impl Network {
             kept_step: KeptStep::default(),
             notes: Notes::default(),
             card: String::new(),
-            came_without_state: false,
             kept_back: None,
             rewrites: Rewrites::default(),
             device: Device::cpu(),

@@ -1,5 +1,7 @@
 //! What programs of a network are for, and what is looked at.
 
+use crate::ops::CacheType;
+
 /// What a program is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mode {
@@ -28,6 +30,8 @@ pub struct SessionExtent {
     pub steps: usize,
     /// The most steps there will be in all.
     pub capacity: usize,
+    /// What keys and values are kept as.
+    pub cache: CacheType,
     /// What of its outputs is wanted.
     pub ending: Ending,
 }

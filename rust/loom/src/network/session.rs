@@ -8,7 +8,7 @@ use self::outputs::Outputs;
 use self::steps::{StepWidths, SteppingOutput};
 use super::programs::ProgramKey;
 use super::{Ending, Mode, Network, SessionExtent};
-use crate::ops::StepValues;
+use crate::ops::{CacheType, StepValues};
 use crate::precision::in_precision;
 use crate::program::{Access, Phase, Run};
 use crate::simd::Real;
@@ -35,6 +35,8 @@ const MOST_OUTPUTS: usize = 1 << 22;
 pub struct Session {
     rows: usize,
     capacity: usize,
+    /// What keys and values are kept as.
+    cache: CacheType,
     position: usize,
     carried: Carried,
     epoch: u64,
@@ -78,14 +80,24 @@ impl Network {
     /// [`Error::Value`] for no rows or no capacity; [`Error::Shape`] where the layers do not work on
     /// sequences of any length; [`Error::State`] naming a layer or a link that needs whole ones.
     pub fn session(&mut self, rows: usize, capacity: usize) -> Result<Session> {
+        self.session_keeping(rows, capacity, CacheType::Full)
+    }
+
+    /// [`session`](Self::session) that keeps keys and values in fewer bits, on processors: they are rounded once, as
+    /// they come, so that however its steps come in pieces they make the same bits.
+    ///
+    /// # Errors
+    /// As `session`; [`Error::State`] also on a GPU, and where no layer keeps keys and values.
+    pub fn session_keeping(&mut self, rows: usize, capacity: usize, cache: CacheType) -> Result<Session> {
         self.build()?;
+        self.check_cache(cache)?;
         if rows == 0 || capacity == 0 {
             return Err(Error::Value("a session needs at least one row and one step".into()));
         }
         // Without a time axis there is one output, that of the last step.
         let outputs = self.stepping_outputs()?;
         let widths = StepWidths::of(self);
-        let extent = SessionExtent { steps: 1, capacity, ending: Ending::All };
+        let extent = SessionExtent { steps: 1, capacity, cache, ending: Ending::All };
         let mode = Mode { session: Some(extent), ..Mode::default() };
         let places = self.carried_places(mode);
         let by_place = places.iter().all(|place| place.spec.by_place);
@@ -96,6 +108,7 @@ impl Network {
         Ok(Session {
             rows,
             capacity,
+            cache,
             position: 0,
             carried,
             epoch,
@@ -106,6 +119,28 @@ impl Network {
             newest: None,
             runs,
         })
+    }
+
+    /// Refuses to keep keys and values in fewer bits where there are none, or not on a processor.
+    pub(super) fn check_cache(&self, cache: CacheType) -> Result<()> {
+        if cache == CacheType::Full {
+            return Ok(());
+        }
+        if self.device.accelerator().is_some() {
+            return Err(Error::State(format!(
+                "sessions keep keys and values as {cache} on processors alone; on a GPU leave the cache's type out, or \
+                 move the network to the CPU"
+            )));
+        }
+        let extent = SessionExtent { steps: 1, capacity: 1, cache, ending: Ending::All };
+        let specs = self.carried_specs(Mode { session: Some(extent), ..Mode::default() });
+        match specs.iter().any(|(_, spec)| spec.packable.is_some()) {
+            true => Ok(()),
+            false => Err(Error::State(format!(
+                "no layer of this network keeps keys and values, so there is nothing to keep as {cache}; leave the \
+                 cache's type out"
+            ))),
+        }
     }
 }
 
@@ -432,7 +467,7 @@ impl Session {
     }
 
     fn extent(&self, Part { steps, ending }: Part) -> SessionExtent {
-        SessionExtent { steps, capacity: self.capacity, ending }
+        SessionExtent { steps, capacity: self.capacity, cache: self.cache, ending }
     }
 
     /// The run for so many steps at a time.

@@ -4,7 +4,7 @@ use super::programs::ProgramKey;
 use super::session::outputs::Outputs;
 use super::session::steps::{StepWidths, SteppingOutput};
 use super::{Ending, Mode, Network, SessionExtent};
-use crate::ops::{RowPlace, StepValues};
+use crate::ops::{CacheType, RowPlace, StepValues};
 use crate::precision::in_precision;
 use crate::program::{Access, Phase, Run};
 use crate::simd::Real;
@@ -22,6 +22,8 @@ const MOST_STEPS: usize = 64;
 #[derive(Debug)]
 pub struct Slots {
     capacity: usize,
+    /// What keys and values are kept as.
+    cache: CacheType,
     /// How many steps of each sequence have been seen.
     positions: Vec<usize>,
     carried: Carried,
@@ -49,6 +51,14 @@ impl Network {
     /// As [`session`](Self::session); [`Error::State`] also on a GPU, and for layers whose state is that of the newest
     /// step alone.
     pub fn slots(&mut self, count: usize, capacity: usize) -> Result<Slots> {
+        self.slots_keeping(count, capacity, CacheType::Full)
+    }
+
+    /// [`slots`](Self::slots) that keep keys and values in fewer bits.
+    ///
+    /// # Errors
+    /// As `slots`, and as [`session_keeping`](Self::session_keeping).
+    pub fn slots_keeping(&mut self, count: usize, capacity: usize, cache: CacheType) -> Result<Slots> {
         self.build()?;
         if count == 0 || capacity == 0 {
             return Err(Error::Value("a session needs at least one sequence and one step".into()));
@@ -60,8 +70,9 @@ impl Network {
                     .into(),
             ));
         }
+        self.check_cache(cache)?;
         let (outputs, widths) = (self.stepping_outputs()?, StepWidths::of(self));
-        let extent = SessionExtent { steps: 1, capacity, ending: Ending::All };
+        let extent = SessionExtent { steps: 1, capacity, cache, ending: Ending::All };
         let places = self.carried_places(Mode { session: Some(extent), ..Mode::default() });
         if !places.iter().all(|place| place.spec.by_place) {
             return Err(Error::State(
@@ -73,7 +84,8 @@ impl Network {
         let mut carried = Carried::new(places, count, self.precision, None)?;
         carried.by_sequence = true;
         let epoch = self.registry.epoch();
-        Ok(Slots { capacity, positions: vec![0; count], carried, epoch, widths, outputs, runs: Vec::new() })
+        let positions = vec![0; count];
+        Ok(Slots { capacity, cache, positions, carried, epoch, widths, outputs, runs: Vec::new() })
     }
 }
 
@@ -246,7 +258,7 @@ impl Slots {
             return Ok(number);
         }
         let Part { rows, steps, ending } = part;
-        let extent = SessionExtent { steps, capacity: self.capacity, ending };
+        let extent = SessionExtent { steps, capacity: self.capacity, cache: self.cache, ending };
         let key = ProgramKey::forward(Mode { session: Some(extent), ..Mode::default() }, rows);
         let run = network.programs.lease(&key, &network.device, || network.compile_session(&key, steps))?;
         self.runs.push((part, run));

@@ -3,6 +3,7 @@
 use super::Network;
 use super::mode::Mode;
 use super::placed::{Coordinates, at_layer, describe_path};
+use crate::ops::CacheType;
 use crate::program::LayerPath;
 use crate::state::{Carried, CarriedPlace, CarriedSpec};
 use crate::tensor::{Shape, Tensor, TensorView};
@@ -145,8 +146,9 @@ impl Network {
             let capacity = mode.session.map_or(0, |session| session.capacity);
             let goes_on = mode.training && !mode.apart;
             let wanted = |spec: &CarriedSpec| mode.session.is_some() || (goes_on && spec.in_training);
-            let own = placed.layer.carried(&inputs, capacity);
-            specs.extend(own.into_iter().filter(wanted).map(|spec| (number, spec)));
+            let cache = mode.session.map_or(CacheType::Full, |session| session.cache);
+            let own = placed.layer.carried(&inputs, capacity).into_iter().filter(wanted);
+            specs.extend(own.map(|spec| (number, spec.packed(cache, self.precision))));
         }
         if let Some(session) = mode.session.filter(|_| self.chooses(mode)) {
             let spec = CarriedSpec {
@@ -155,6 +157,7 @@ impl Network {
                 initial: 0.0,
                 in_training: false,
                 by_place: true,
+                packable: None,
             };
             // Of no layer.
             specs.push((usize::MAX, spec));

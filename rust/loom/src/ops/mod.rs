@@ -71,7 +71,7 @@ pub mod whole_batch;
 pub use adaptive_max::AdaptiveMax;
 pub(crate) use args::part;
 pub use args::{Args, MAX_READS, MAX_WRITES, RowPlace, StepValues, View};
-pub use attention::{Attention, CacheAppend, Keep, Kept};
+pub use attention::{Attention, CacheAppend, CacheType, Keep, Kept};
 pub use axis_sum::AxisSum;
 pub use bias::{BiasAdd, BiasGradient};
 pub use combination::{Combination, Term};

@@ -16,9 +16,9 @@ pub struct Notes {
 }
 
 impl OptimizerState {
-    /// Whether nothing was learned with it yet.
-    pub(crate) fn is_fresh(&self) -> bool {
-        (self.updates, self.step, self.epoch, self.batch) == (0, 0, 0, 0)
+    /// Whether the weights were trained somewhere, and nothing is known of how: there is nothing to go on from.
+    pub(crate) fn lacks_its_past(&self) -> bool {
+        self.came_without && (self.updates, self.step, self.epoch, self.batch) == (0, 0, 0, 0)
     }
 }
 
@@ -56,6 +56,14 @@ pub struct OptimizerState {
     /// What the loss is scaled by in a mixed network on a GPU.
     #[serde(default, skip_serializing_if = "LossScale::is_fresh")]
     pub loss_scale: LossScale,
+    /// Whether the weights came from a file that has no training state. Copies of the network and files that are
+    /// made of it say so, too.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub came_without: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn is_zero(number: &u64) -> bool {

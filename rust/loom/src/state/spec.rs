@@ -1,6 +1,7 @@
 //! What layers declare to keep, and to carry.
 
-use crate::tensor::Shape;
+use crate::ops::CacheType;
+use crate::tensor::{Precision, Shape};
 use std::borrow::Cow;
 
 /// Something that a layer keeps beside its parameters: saved, but moved by no optimizer.
@@ -27,4 +28,19 @@ pub struct CarriedSpec {
     pub in_training: bool,
     /// Whether each step has a part of its own, so that a session forgets its last steps by counting them no more.
     pub by_place: bool,
+    /// Numbers of the vectors that each step's part consists of, which sessions may pack; those that its last axis
+    /// holds one after the other.
+    pub packable: Option<usize>,
+}
+
+impl CarriedSpec {
+    /// The same with the room that it takes packed, where it is.
+    pub(crate) fn packed(mut self, cache: CacheType, precision: Precision) -> Self {
+        let mut extents = self.shape.to_vec();
+        if let (Some(numbers), Some(last)) = (self.packable, extents.last_mut()) {
+            *last = *last / numbers * cache.elements(precision, numbers);
+            self.shape = Shape::from(&extents[..]);
+        }
+        self
+    }
 }

@@ -46,7 +46,7 @@ pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resu
         ));
     }
     if resume {
-        if network.came_without_state && network.optimizer_state.is_fresh() {
+        if network.optimizer_state.lacks_its_past() {
             return Err(Error::State(
                 "there is nothing to resume: the network came from a file without training state; save with \
                  optimizer=True (in Rust SaveOptions::resumable()) what is to be resumed, or train without \
@@ -69,7 +69,6 @@ pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resu
         network.revision += 1;
         network.optimizer_state = OptimizerState { optimizer: rule.clone(), ..OptimizerState::default() };
         network.notes = Notes::default();
-        network.came_without_state = false;
     }
     network.passes.newest = None;
     if let Some((rank, ranks, gradients)) = to_split {

@@ -265,6 +265,7 @@ impl Layer for MultiHeadAttention {
             initial: 0.0,
             in_training: false,
             by_place: true,
+            packable: Some(e.head_dim),
         };
         vec![cache("keys"), cache("values")]
     }
@@ -317,11 +318,12 @@ impl Layer for MultiHeadAttention {
         let mut op = self.op(cx, &e, room, padding.is_some())?;
         if let Some((keys, values)) = caches {
             let features = e.answering();
-            let append = CacheAppend { time: e.time, capacity: room, features };
+            let (cache, head_dim) = (cx.cache, e.head_dim);
+            let append = CacheAppend { time: e.time, capacity: room, features, cache, head_dim };
             cx.carry(b, append.clone(), &[k], keys);
             cx.carry(b, append, &[v], values);
             (k, v) = (keys, values);
-            (op.keys, op.cached) = (room, true);
+            (op.keys, op.cached, op.cache) = (room, true, cache);
         }
         let table = self.table(b, cx, &e)?;
         let reads: Vec<Value> = [q, k, v].into_iter().chain(padding).chain(table).collect();

@@ -195,6 +195,7 @@ impl Stack {
             initial: 0.0,
             in_training: self.stateful,
             by_place: false,
+            packable: None,
         };
         (0..layers).map(spec).collect()
     }

@@ -2,14 +2,17 @@
 
 use super::Session;
 use crate::network::Network;
+use crate::ops::CacheType;
+use crate::ops::attention::Unpack;
 use crate::precision::in_precision;
-use crate::simd::Real;
-use crate::tensor::{Buffer, Tensor, TensorView};
+use crate::simd::{Isa, Real};
+use crate::state::{CarriedPlace, CarriedSpec};
+use crate::tensor::{Buffer, Tensor, TensorView, check_finite};
 use crate::{Error, Result, extents};
 
 impl Session {
     /// What the layers carry of the steps seen so far, (rows, steps, ...) each, in the order of the layers: the keys
-    /// and values of attention.
+    /// and values of attention. What the session keeps in fewer bits comes as its bytes, taken for elements.
     ///
     /// # Errors
     /// [`Error::State`] where a layer's state is that of the newest step alone, [`Error::Device`] where it is on a GPU
@@ -24,6 +27,12 @@ impl Session {
                 in_precision!(self.carried.precision(), T => self.first_steps::<T>(extents, content))
             })
             .collect()
+    }
+
+    /// Of each part of [`kept`](Self::kept), whether it is bytes, taken for elements.
+    pub fn packs(&self) -> Vec<bool> {
+        let packed = |place: &CarriedPlace| self.cache != CacheType::Full && place.spec.packable.is_some();
+        self.carried.places().iter().map(packed).collect()
     }
 
     fn first_steps<T: Real>(&self, extents: &[usize], content: &Buffer) -> Result<Tensor> {
@@ -72,12 +81,29 @@ impl Session {
                     kept.shape()
                 )));
             }
-            crate::tensor::check_finite(kept, "what a session has kept")?;
-            in_precision!(self.carried.precision(), T => put::<T>(content, kept, self.rows));
+            in_precision!(self.carried.precision(), T => {
+                self.check_finite::<T>(&place.spec, kept)?;
+                put::<T>(content, kept, self.rows);
+            });
         }
         self.carried.restore(contents);
         self.position = steps;
         Ok(())
+    }
+
+    /// Refuses what is infinite or NaN, packed or not.
+    fn check_finite<T: Real>(&self, spec: &CarriedSpec, kept: &TensorView<'_>) -> Result<()> {
+        const WHAT: &str = "what a session has kept";
+        let (cache, extent) = match (self.cache, spec.packable) {
+            (CacheType::Full, _) | (_, None) => return check_finite(kept, WHAT),
+            (cache, Some(extent)) => (cache, extent),
+        };
+        let mut packed = vec![T::ZERO; kept.elements().len()];
+        kept.copy_to(&mut packed);
+        let stride = cache.elements(T::PRECISION, extent);
+        let mut numbers = vec![T::ZERO; packed.len() / stride * extent];
+        T::dispatch(Isa::best(), Unpack { cache, packed: &packed, stride, extent, numbers: &mut numbers });
+        check_finite(&crate::tensor_view(&[numbers.len()], &numbers)?, WHAT)
     }
 
     fn check_by_place(&self) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Keeping keys and values for the calls to come.
 
+use super::CacheType;
 use crate::Result;
 use crate::ops::{Args, Operation, Rotary};
 use crate::simd::Real;
@@ -8,7 +9,8 @@ use std::fmt;
 /// Writes the steps of a session's call behind those of its earlier calls.
 ///
 /// Reads x (time, features), writes places position .. position + time of a cache
-/// (capacity, features), and leaves the others as they are; what has no room is dropped.
+/// (capacity, features), or as many elements as these take when they are packed, and leaves the others as they
+/// are; what has no room is dropped.
 #[derive(Clone, Debug)]
 pub struct CacheAppend {
     /// Steps of this call.
@@ -17,6 +19,17 @@ pub struct CacheAppend {
     pub capacity: usize,
     /// Elements of a step.
     pub features: usize,
+    /// What they are kept as.
+    pub cache: CacheType,
+    /// Elements of a step that are packed together: those of a head.
+    pub head_dim: usize,
+}
+
+impl CacheAppend {
+    /// Keeps steps as they are.
+    pub fn new(time: usize, capacity: usize, features: usize) -> Self {
+        Self { time, capacity, features, cache: CacheType::Full, head_dim: features }
+    }
 }
 
 /// What a call leaves for its attention and for the calls to come, each part made of one value and into one place,
@@ -43,19 +56,32 @@ impl Keep {
 
 impl fmt::Display for CacheAppend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cache_append {}/{}x{}", self.time, self.capacity, self.features)
+        write!(f, "cache_append {}/{}x{}", self.time, self.capacity, self.features)?;
+        if self.cache != CacheType::Full {
+            write!(f, " {}", self.cache)?;
+        }
+        Ok(())
     }
 }
 
 impl Operation for CacheAppend {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
         let (x, cache) = (args.read::<T>(0), args.write::<T>(0));
-        let extent = self.capacity * self.features;
+        let heads = self.features / self.head_dim;
+        let kept = self.cache.elements(T::PRECISION, self.head_dim);
+        let step = heads * kept;
         for (row, x) in x.chunks_exact(self.time * self.features).enumerate() {
             let position = args.values.position_of(row).min(self.capacity);
-            let len = self.time.min(self.capacity - position) * self.features;
-            let start = args.values.sequence_of(row) * extent + position * self.features;
-            cache[start..][..len].copy_from_slice(&x[..len]);
+            let count = self.time.min(self.capacity - position);
+            let start = (args.values.sequence_of(row) * self.capacity + position) * step;
+            let (x, cache) = (&x[..count * self.features], &mut cache[start..][..count * step]);
+            if self.cache == CacheType::Full {
+                cache.copy_from_slice(x);
+                continue;
+            }
+            for (x, cache) in x.chunks_exact(self.head_dim).zip(cache.chunks_exact_mut(kept)) {
+                self.cache.pack(x, cache)?;
+            }
         }
         Ok(())
     }

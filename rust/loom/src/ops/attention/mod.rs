@@ -9,6 +9,7 @@ mod cache;
 mod cpu;
 mod gpu;
 mod mask;
+mod packed;
 #[cfg(test)]
 mod reference;
 mod spans;
@@ -19,9 +20,12 @@ mod weights;
 pub use bias::{Buckets, PositionBias};
 pub use cache::{CacheAppend, Keep, Kept};
 pub use mask::FixedMask;
+pub use packed::CacheType;
+pub(crate) use packed::Unpack;
 pub(in crate::ops) use spans::Spans;
 
 use super::Direction;
+use crate::tensor::Precision;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,7 +50,8 @@ pub(crate) const NOTHING: f64 = f32::MAX as f64;
 ///
 /// With `cached`, k and v are caches with room for `keys`, of which the session's position + queries
 /// are there, and query i stands at position + i; otherwise query i stands at i. There is no gradient
-/// through a cache.
+/// through a cache. A cache of another [`CacheType`] holds the heads of each step packed, for processors alone; a block
+/// is computed with the numbers that they stand for.
 ///
 /// Order of sums: the score of q and k is that of a product over head_dim, q having been multiplied by
 /// `scale`, plus what the bias adds; with a `soft_cap` it is then `cap tanh(score (1 / cap))`. Over the keys of a block the weights exp(score - maximum) are summed by the 16-lane rule;
@@ -90,6 +95,8 @@ pub struct Attention {
     pub padding: bool,
     /// Whether k and v are a session's caches.
     pub cached: bool,
+    /// What those hold keys and values as.
+    pub cache: CacheType,
     /// What is added to scores by the distance of places; queries and keys are then steps of one sequence.
     pub bias: Option<PositionBias>,
     /// Whether the gradient of the bias's table is wanted.
@@ -121,6 +128,7 @@ impl Attention {
             fixed: None,
             padding: false,
             cached: false,
+            cache: CacheType::Full,
             bias: None,
             table_gradient: false,
             dropout: 0.0,
@@ -131,6 +139,11 @@ impl Attention {
     /// Whether the bias has a table.
     pub(crate) fn has_table(&self) -> bool {
         matches!(self.bias, Some(PositionBias::Buckets(_)))
+    }
+
+    /// Elements from one head of a key to the next one's.
+    pub(crate) fn kept(&self, precision: Precision) -> usize {
+        self.cache.elements(precision, self.head_dim)
     }
 
     /// Values that the forward pass reads.
@@ -174,6 +187,9 @@ impl fmt::Display for Attention {
             if set {
                 write!(f, " {name}")?;
             }
+        }
+        if self.cache != CacheType::Full {
+            write!(f, " {}", self.cache)?;
         }
         if let Some(bias) = &self.bias {
             write!(f, " {bias}")?;

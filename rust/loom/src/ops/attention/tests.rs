@@ -2,9 +2,11 @@ use super::reference::{Draws, Saved, Sight};
 use super::*;
 use crate::ops::testing::{Setting, assert_bits, assert_close, cpus, differences, numbers};
 use crate::simd::Real;
+use crate::tensor::Precision;
 use proptest::prelude::*;
 
 /// Operands of one size, with a padding that hides about a third of the keys but never the first.
+#[derive(Clone)]
 pub(super) struct Case<T> {
     rows: usize,
     q: Vec<T>,
@@ -315,45 +317,86 @@ fn the_future_does_not_reach_the_past() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// Whatever the chunks a sequence comes in, and however much room its cache has.
+    /// Whatever the chunks a sequence comes in, however much room its cache has, and whatever it keeps keys and values as:
+    /// those are then rounded ones.
     #[test]
     fn cached_attention_has_the_bits_of_the_whole(
-        (time, head_dim, group) in (1..300usize, 1..20usize, 1..3usize),
+        (time, head_dim, group, others) in (1..300usize, 1..40usize, 1..3usize, 1..3usize),
         room in 0..40usize,
         window in proptest::option::of(1..150usize),
         chunk in prop_oneof![Just(1usize), 1..100usize],
         bias in 0..3u8,
+        cache in prop_oneof![Just(CacheType::Full), Just(CacheType::Float16), Just(CacheType::Q8_0)],
     ) {
-        let of_places = |places| any_bias(bias, places, group);
+        let heads = group * others;
+        let of_places = |places| any_bias(bias, places, heads);
         let op = Attention {
             causal: true,
             window,
             bias: of_places(time),
-            ..Attention::new((time, time), (group, 1), head_dim)
+            ..Attention::new((time, time), (heads, others), head_dim)
         };
         let case = Case::<f32>::new(&op, 1);
-        let whole = case.forward(&op).result(&op);
-        let width = group * head_dim;
-        let mut caches = [&case.k, &case.v].map(|_| vec![f32::NAN; (time + room) * head_dim]);
+        let rounded = |vectors: &[f32]| vectors.chunks(head_dim).flat_map(|x| kept_as(cache, x)).collect::<Vec<f32>>();
+        let kept = Case { k: rounded(&case.k), v: rounded(&case.v), ..case.clone() };
+        let whole = kept.forward(&op).result(&op);
+        let (width, features) = (heads * head_dim, others * head_dim);
+        let step = others * cache.elements(Precision::Float32, head_dim);
+        let mut caches = [&case.k, &case.v].map(|_| vec![f32::NAN; (time + room) * step]);
         let mut found = Vec::new();
         for start in (0..time).step_by(chunk) {
             let chunk = chunk.min(time - start);
             let mut setting = Setting::new(1, &[], &[caches[0].len()]);
             setting.values.position = start as u64;
-            for (cache, new) in caches.iter_mut().zip([&case.k, &case.v]) {
-                setting.reads = vec![crate::ops::testing::Data::Real(new[start * head_dim..][..chunk * head_dim].to_vec())];
-                setting.writes = vec![crate::ops::testing::Data::Real(cache.clone())];
-                *cache = setting.result(&CacheAppend { time: chunk, capacity: time + room, features: head_dim });
+            for (held, new) in caches.iter_mut().zip([&case.k, &case.v]) {
+                setting.reads = vec![crate::ops::testing::Data::Real(new[start * features..][..chunk * features].to_vec())];
+                setting.writes = vec![crate::ops::testing::Data::Real(held.clone())];
+                let append = CacheAppend::new(chunk, time + room, features);
+                *held = setting.result(&CacheAppend { cache, head_dim, ..append });
             }
             let bias = of_places(time + room);
-            let op = Attention { queries: chunk, keys: time + room, cached: true, bias, ..op.clone() };
+            let op = Attention { queries: chunk, keys: time + room, cached: true, cache, bias, ..op.clone() };
             let q = &case.q[start * width..][..chunk * width];
             let mut reads: Vec<&[f32]> = vec![q, &caches[0], &caches[1]];
             case.add_sight(&op, &mut reads);
-            let mut setting = Setting::new(1, &reads, &[q.len(), chunk * group]);
+            let mut setting = Setting::new(1, &reads, &[q.len(), chunk * heads]);
             setting.values.position = start as u64;
             found.extend(setting.result(&op));
         }
         assert_bits(&found, &whole);
     }
+}
+
+/// What is left of a vector that is kept in fewer bits, number by number.
+fn kept_as(cache: CacheType, vector: &[f32]) -> Vec<f32> {
+    let of_block = |block: &[f32]| -> Vec<f32> {
+        let d = block.iter().fold(0.0f32, |most, x| most.max(x.abs())) / 127.0;
+        let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+        let scale = half::f16::from_f32(d).to_f32();
+        block.iter().map(|x| f32::from((x * inverse).round() as i8) * scale).collect()
+    };
+    match cache {
+        CacheType::Full => vector.to_vec(),
+        CacheType::Float16 => vector.iter().map(|x| half::f16::from_f32(*x).to_f32()).collect(),
+        CacheType::Q8_0 => vector.chunks(32).flat_map(of_block).collect(),
+    }
+}
+
+#[test]
+fn a_cache_refuses_what_it_cannot_hold() {
+    let append = CacheAppend::new(1, 1, 3);
+    for (cache, bad) in [
+        (CacheType::Float16, [0.0, 65_520.0, 1.0]),
+        (CacheType::Float16, [0.0, f32::NAN, 1.0]),
+        (CacheType::Q8_0, [0.0, 1e7, 1.0]),
+        (CacheType::Q8_0, [0.0, f32::INFINITY, 1.0]),
+        (CacheType::Q8_0, [f32::NAN, 1.0, 1.0]),
+    ] {
+        let room = cache.elements(Precision::Float32, 3);
+        let error = Setting::new(1, &[&bad[..]], &[room])
+            .run_on(&CacheAppend { cache, ..append.clone() }, &cpus()[0]);
+        let error = error.expect_err("it cannot hold that").to_string();
+        assert!(error.contains(&cache.to_string()), "{error}");
+    }
+    assert!(CacheType::of(crate::dtype::DType::Int4).is_err());
 }

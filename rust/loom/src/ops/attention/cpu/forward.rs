@@ -5,7 +5,7 @@ use super::tiles::{Scale, Shared, Sight, TILE, run_parts, take, turn, with_scrat
 use super::weights::{Biases, Finish, Gather, Score, Weigh};
 use crate::matrix::{NoEpilogue, Output, Start, Strided, product_serial};
 use crate::ops::Args;
-use crate::ops::attention::{Attention, BLOCK};
+use crate::ops::attention::{Attention, BLOCK, CacheType, Unpack};
 use crate::simd::Real;
 
 /// Queries of one task, for which a block of keys is turned once.
@@ -26,7 +26,7 @@ pub(super) fn run<T: Real>(op: &Attention, args: &mut Args<'_>) {
         let (head, chunk) = (rest / chunks, rest % chunks);
         let sight = Sight::of(op, args, row, padding);
         let length = op.queries * op.heads * op.head_dim;
-        let other = op.keys * op.key_value_heads * op.head_dim;
+        let other = op.keys * op.key_value_heads * op.kept(T::PRECISION);
         let sequence = if op.cached { args.values.sequence_of(row) } else { row };
         let part = Part {
             op,
@@ -74,7 +74,8 @@ impl<T: Real> Part<'_, T> {
         let first_block = seen.start / BLOCK * BLOCK;
         // Of a head there is a bias for each distance that there may be.
         let distances = if op.bias.is_some() { seen.end - first_block + count - 1 } else { 0 };
-        let len = group * (count * (2 * d + 2) + distances) + (d + scored) * BLOCK;
+        let unpacked = if op.cache == CacheType::Full { 0 } else { d * BLOCK };
+        let len = group * (count * (2 * d + 2) + distances) + (d + scored) * BLOCK + 2 * unpacked;
         with_scratch::<T>(len, |mut rest| {
             // Row (head in the group, query).
             let q = take(&mut rest, group * count * d);
@@ -84,6 +85,7 @@ impl<T: Real> Part<'_, T> {
             let turned = take(&mut rest, d * BLOCK);
             let scores = take(&mut rest, scored * BLOCK);
             let biases = take(&mut rest, group * distances);
+            let (keys_of_block, values_of_block) = (take(&mut rest, unpacked), take(&mut rest, unpacked));
             let distance = first_block as isize - (self.sight.position + end - 1) as isize;
             for (member, biases) in biases.chunks_exact_mut(distances.max(1)).enumerate() {
                 op.fill_biases(self.table, self.head * group + member, distance, biases);
@@ -100,15 +102,27 @@ impl<T: Real> Part<'_, T> {
             gathered.fill(T::ZERO);
             largest.fill(-T::INFINITY);
             totals.fill(T::ZERO);
-            let stride = op.key_value_heads * d;
+            let kept = op.kept(T::PRECISION);
             for block in (first_block..seen.end).step_by(BLOCK) {
                 let end_of_block = seen.end.min(block + BLOCK);
-                let at = block * stride + self.head * d;
+                let (step, keys) = (op.key_value_heads * kept, end_of_block - block);
+                let at = block * step + self.head * kept;
+                let (k, v, stride) = match op.cache {
+                    CacheType::Full => (&self.k[at..], &self.v[at..], step),
+                    cache => {
+                        for (packed, numbers) in
+                            [(self.k, &mut *keys_of_block), (self.v, &mut *values_of_block)]
+                        {
+                            let (packed, numbers) = (&packed[at..], &mut numbers[..keys * d]);
+                            T::dispatch(isa, Unpack { cache, packed, stride: step, extent: d, numbers });
+                        }
+                        (&*keys_of_block, &*values_of_block, d)
+                    }
+                };
                 if count > FEW {
-                    turn(isa, &self.k[at..], stride, d, end_of_block - block, turned);
+                    turn(isa, k, stride, d, keys, turned);
                 } else {
                     // All that look at these keys, once they are turned in registers.
-                    let (k, v, keys) = (&self.k[at..], &self.v[at..], end_of_block - block);
                     T::dispatch(isa, Score { q, head_dim: d, k, stride, keys, v, scores });
                 }
                 for member in 0..group {
@@ -156,7 +170,7 @@ impl<T: Real> Part<'_, T> {
                             product_serial(
                                 isa,
                                 &Strided::new(scores, keys, queries.len(), 1, BLOCK),
-                                &Strided::new(&self.v[at..], keys, d, stride, 1),
+                                &Strided::new(v, keys, d, stride, 1),
                                 Start::Continue,
                                 &NoEpilogue,
                                 Output::new(&mut gathered[tile], queries.len(), d),
@@ -165,9 +179,14 @@ impl<T: Real> Part<'_, T> {
                     }
                 }
                 if count <= FEW {
-                    let (v, keys) = (&self.v[at..], end_of_block - block);
-                    let after = self.k.get(at + BLOCK * stride..).unwrap_or(&[]);
-                    let next = (after, seen.end.saturating_sub(block + BLOCK).min(BLOCK));
+                    let next = match op.cache {
+                        CacheType::Full => {
+                            let after = self.k.get(at + BLOCK * step..).unwrap_or(&[]);
+                            (after, seen.end.saturating_sub(block + BLOCK).min(BLOCK))
+                        }
+                        // Those are asked for while they are unpacked.
+                        _ => (&[][..], 0),
+                    };
                     T::dispatch(
                         isa,
                         Gather { weights: scores, gathered, head_dim: d, v, stride, keys, next },

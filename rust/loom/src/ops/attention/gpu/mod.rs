@@ -403,7 +403,7 @@ mod tests {
         let (capacity, width) = (150, 12);
         let mut setting = Setting::<f32>::new(2, &[&numbers(1, 2 * 3 * width)], &[2 * capacity * width]);
         setting.values.position = 80;
-        check(CacheAppend { time: 3, capacity, features: width }, &setting);
+        check(CacheAppend::new(3, capacity, width), &setting);
         let caches: [Vec<f32>; 2] = [numbers(2, 2 * capacity * width), numbers(3, 2 * capacity * width)];
         setting.reads.extend(caches.map(Data::Real));
         setting.writes = vec![Data::Real(vec![0.0; 2 * 3 * width]), Data::Real(vec![0.0; 2 * 3 * 3])];
