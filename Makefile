@@ -31,7 +31,7 @@ help:
 	@echo 'make soak    the long tests that make test leaves out'
 	@echo 'make fuzz    every fuzz target in turn, for MINUTES in all (10)'
 	@echo 'make model   the thread pool under a model checker'
-	@echo 'make sanitize   the thread pool under sanitizers, with a nightly toolchain of Rust'
+	@echo 'make sanitize   threads of the pool and of networks under sanitizers, with a nightly toolchain of Rust'
 	@echo 'make aarch64 the engine of ARM machines, under an emulator (qemu-aarch64)'
 	@echo 'make free-threaded   the tests of threads under a Python without a GIL, FREE_THREADED (python3.14t)'
 	@echo 'make bench   benchmarks, and the same work in PyTorch and JAX where they are installed'

@@ -12,7 +12,9 @@ const NUMBERS: usize = 32;
 /// Its bytes: a scale of binary16, and a signed byte for each number.
 const BYTES: usize = 34;
 /// Vectors that are asked for ahead of where they are read.
-const AHEAD: usize = 16;
+const AHEAD: usize = 32;
+/// Bytes that memory is asked for together.
+const LINE: usize = 64;
 
 /// What a session keeps keys and values as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -117,56 +119,54 @@ impl<T: Real> Kernel<T> for Unpack<'_, T> {
     fn run<V: Vector<Element = T>>(self) {
         let stride = self.stride * size_of::<T>();
         let packed: &[u8] = bytemuck::cast_slice(self.packed);
-        for (number, to) in self.numbers.chunks_exact_mut(self.extent).enumerate() {
-            let from = &packed[number * stride..];
-            prefetch_second_level(from.as_ptr().wrapping_add(AHEAD * stride));
-            match self.cache {
-                CacheType::Full => {}
-                CacheType::Float16 => {
-                    for (to, from) in to.chunks_mut(LANES).zip(from.chunks(2 * LANES)) {
-                        store(V::from_f32(halves::<V::Float32>(from)), to);
-                    }
-                }
-                CacheType::Q8_0 => {
-                    for (to, from) in to.chunks_mut(NUMBERS).zip(from.chunks_exact(BYTES)) {
-                        let scale = V::Float32::splat(float16_to_f32(u16::from_le_bytes([from[0], from[1]])));
-                        for (to, codes) in to.chunks_mut(LANES).zip(from[2..].chunks_exact(LANES)) {
-                            store(V::from_f32(signed_bytes::<V::Float32>(codes) * scale), to);
-                        }
-                    }
-                }
+        let (extent, whole) = (self.extent, self.extent / LANES * LANES);
+        let bytes = self.cache.elements(T::PRECISION, extent) * size_of::<T>();
+        let count = self.numbers.len() / extent;
+        for vector in 0..count {
+            let from = &packed[vector * stride..];
+            let to = &mut self.numbers[vector * extent..][..extent];
+            for line in (0..bytes).step_by(LINE) {
+                prefetch_second_level(from.as_ptr().wrapping_add(AHEAD * stride + line));
+            }
+            for place in (0..whole).step_by(LANES) {
+                sixteen::<V>(self.cache, from, place).store(&mut to[place..]);
+            }
+            if whole < extent {
+                last::<V>(self.cache, from, whole, extent).store_partial(&mut to[whole..]);
             }
         }
     }
 }
 
-/// Writes as many lanes as there is room for.
+/// Sixteen numbers of a vector from `place` on, of which all are there.
 #[inline(always)]
-fn store<V: Vector>(numbers: V, to: &mut [V::Element]) {
-    match to.len() >= LANES {
-        true => numbers.store(to),
-        false => numbers.store_partial(to),
+fn sixteen<V: Vector>(cache: CacheType, from: &[u8], place: usize) -> V {
+    match cache {
+        CacheType::Q8_0 => {
+            let block = &from[place / NUMBERS * BYTES..][..BYTES];
+            let scale = V::Float32::splat(float16_to_f32(u16::from_le_bytes([block[0], block[1]])));
+            let codes = &block[2 + place % NUMBERS..][..LANES];
+            // SAFETY: there are 16 bytes.
+            let codes = unsafe { <V::Float32 as Decode>::Words::signed_bytes(codes.as_ptr()) };
+            V::from_f32(V::Float32::from_integers(codes) * scale)
+        }
+        _ => {
+            let halves = &from[2 * place..][..2 * LANES];
+            // SAFETY: there are 32 bytes.
+            V::from_f32(unsafe { V::Float32::float16(halves.as_ptr()) })
+        }
     }
 }
 
-/// Sixteen numbers of binary16, zeros for those that are not there.
+/// The last numbers of a vector from `place` on, fewer than sixteen.
 #[inline(always)]
-fn halves<V: Decode>(from: &[u8]) -> V {
+fn last<V: Vector>(cache: CacheType, from: &[u8], place: usize, extent: usize) -> V {
+    if cache == CacheType::Q8_0 {
+        // Blocks are whole.
+        return sixteen(cache, from, place);
+    }
     let mut filled = [0; 2 * LANES];
-    let from = if from.len() < filled.len() {
-        filled[..from.len()].copy_from_slice(from);
-        &filled
-    } else {
-        from
-    };
-    // SAFETY: there are 32 bytes.
-    unsafe { V::float16(from.as_ptr()) }
-}
-
-/// Sixteen numbers of signed bytes.
-#[inline(always)]
-fn signed_bytes<V: Decode>(codes: &[u8]) -> V {
-    assert!(codes.len() >= LANES, "a block has too few codes");
-    // SAFETY: there are 16 bytes.
-    V::from_integers(unsafe { V::Words::signed_bytes(codes.as_ptr()) })
+    let rest = &from[2 * place..2 * extent];
+    filled[..rest.len()].copy_from_slice(rest);
+    sixteen(cache, &filled, 0)
 }
