@@ -103,6 +103,14 @@ def test_adapters_go_through_files_for_any_network(modules: Any, targets: Any, t
     assert not other.adapters["other"].trainable
 
 
+def test_adapters_beside_packed_weights_go_through_files(tmp_path: Path) -> None:
+    net = trained(decoder().morph("int8").drop_master().add_adapter(rank=2, targets=["query", "up"]))
+    net.save_adapter(tmp_path)
+    other = decoder().morph("int8").drop_master().load_adapter(tmp_path)
+    x = np.arange(6)[None]
+    assert (other.predict(x) == net.predict(x)).all()
+
+
 def test_adapters_of_double_precision_keep_all_digits(tmp_path: Path) -> None:
     def dense() -> loom.Network:
         layers = [nn.Dense(3, activation="tanh"), nn.Dense(2)]

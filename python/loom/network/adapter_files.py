@@ -111,7 +111,9 @@ def _order(config: nn.MultiHeadAttention, layer: LayerHandle, product: str) -> N
     rotary = config.rotary
     if product not in {"query", "key"} or not isinstance(rotary, nn.Rotary) or rotary.layout != "interleaved":
         return None
-    outputs = layer[f"{product}_weight"].shape[0]
+    # The shape alone: packed weights whose master was dropped have no numbers to read.
+    native = engine_of(layer).native
+    outputs, _ = native.parameter_shape(layer.at, f"{layer.prefix}{product}_weight")
     heads = config.heads if product == "query" else (config.key_value_heads or config.heads)
     size = outputs // heads
     turning = size if rotary.dim is None else rotary.dim
