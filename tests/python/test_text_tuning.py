@@ -14,7 +14,7 @@ pytest.importorskip("tokenizers", reason="the extra text is not installed")
 
 import loom
 from loom import nn
-from loom.command_line import main, serve
+from loom.command_line import main, serve, tune
 from loom.errors import ConfigError, InvalidValueError, ShapeError
 from loom.network import adapter_files
 from loom.text import ChatTemplate, Examples, LanguageModel, Vocabulary, align, examples, fine_tune
@@ -439,6 +439,16 @@ def test_what_was_tuned_writes_and_answers(tmp_path: Path, capsys: pytest.Captur
     assert answer["choices"][0]["text"] == learned
     assert main(["generate", str(folder), "Once", "--adapter", str(tmp_path / "none")]) == 1
     assert "none" in capsys.readouterr().err
+
+
+def test_tune_reads_lines_as_other_programs_write_them(tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    rows = [{"text": "one\u2028two\u0085three\x0c"}, {"text": "four"}]
+    text = "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\r\n"
+    data.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert tune._rows(data) == rows
+    (tmp_path / "text.txt").write_bytes(b"\xef\xbb\xbfone")
+    assert tune._rows(tmp_path / "text.txt") == ["one"]
 
 
 def test_tune_refuses_what_it_cannot_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
