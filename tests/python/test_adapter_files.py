@@ -103,6 +103,27 @@ def test_adapters_go_through_files_for_any_network(modules: Any, targets: Any, t
     assert not other.adapters["other"].trainable
 
 
+def test_adapters_beside_packed_weights_go_through_files(tmp_path: Path) -> None:
+    net = trained(decoder().morph("int8").drop_master().add_adapter(rank=2, targets=["query", "up"]))
+    net.save_adapter(tmp_path)
+    other = decoder().morph("int8").drop_master().load_adapter(tmp_path)
+    x = np.arange(6)[None]
+    assert (other.predict(x) == net.predict(x)).all()
+
+
+def test_adapters_of_double_precision_keep_all_digits(tmp_path: Path) -> None:
+    def dense() -> loom.Network:
+        layers = [nn.Dense(3, activation="tanh"), nn.Dense(2)]
+        return loom.Sequential(layers, input_shape=4, precision="float64", seed=1)
+
+    net = trained(dense().add_adapter(rank=2))
+    net.save_adapter(tmp_path, modules="loom")
+    x = np.random.default_rng(1).normal(size=(2, 4))
+    assert (dense().load_adapter(tmp_path).predict(x) == net.predict(x)).all()
+    merged = dense().load_adapter(tmp_path, merge=True)
+    np.testing.assert_allclose(merged.predict(x), net.predict(x), rtol=1e-13)
+
+
 @pytest.mark.parametrize("stabilized", [False, True])
 def test_scales_that_are_made_in_two_ways_stay_what_they_are(tmp_path: Path, stabilized: bool) -> None:
     net = decoder().add_adapter(rank=4, alpha=2.0, targets=["query"], rank_stabilized=stabilized)

@@ -108,6 +108,14 @@ def test_how_heads_pair_elements_makes_no_difference(qk_norm: bool, tmp_path: Pa
     assert (tmp_path / "halves").read_bytes() == (tmp_path / "pairs").read_bytes()
 
 
+def test_a_head_with_a_table_of_its_own_is_written(tmp_path: Path) -> None:
+    rows = llama().config.cells[0].layers[:-1]  # type: ignore[union-attr]
+    net = loom.Sequential([*rows, nn.TiedHead(50)], input_shape=12, seed=3)
+    loom.save_gguf(net, tmp_path / "net")
+    words = np.arange(12)[None]
+    np.testing.assert_allclose(loom.load(tmp_path / "net").predict(words), net.predict(words), atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["q8_0", "q4_0"])
 def test_activations_are_quantised_where_weights_stay_in_the_file(dtype: Any, tmp_path: Path) -> None:
     loom.save_gguf(llama(tied=True), tmp_path / "net", dtype)

@@ -93,6 +93,40 @@ def test_one_output_needs_a_threshold() -> None:
         metrics.Accuracy()(outputs, targets)
 
 
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_metrics_that_are_functions_see_the_steps_that_count(one_hot: bool) -> None:
+    random = np.random.default_rng(6)
+    net = loom.Sequential([nn.Embedding(9, 8), nn.Dense(5)], input_shape=6, seed=0)
+    x, classes = random.integers(0, 9, (10, 6)), random.integers(0, 5, (10, 6))
+    weight = (random.random((10, 6)) < 0.6).astype(np.float32)
+    shapes = []
+
+    def seen(outputs: np.ndarray, targets: np.ndarray) -> float:
+        shapes.append((outputs.shape, targets.shape))
+        return 0.0
+
+    y = np.eye(5)[classes] if one_hot else classes
+    # A rate so low that the network stays what it is.
+    config = loom.TrainingConfig(
+        epochs=1,
+        batch_size=4,
+        loss="cross_entropy",
+        learning_rate=1e-9,
+        optimizer="sgd",
+        metrics=["perplexity", seen],
+        verbose=False,
+    )
+    data = (x, y, weight)
+    found = loom.train(net, data, config, validation=data).history
+    told = net.evaluate(data, loss="cross_entropy", metrics=["perplexity"])
+    # Weights are 0 and 1, so that the loss is the mean over the steps that count.
+    wanted = np.exp(told["loss"])
+    for each in (found["perplexity"][0], found["val_perplexity"][0], told["perplexity"]):
+        assert each == pytest.approx(wanted, rel=1e-5)
+    count = int(weight.sum())
+    assert shapes == [((count, 5), (count, 5) if one_hot else (count,))] * 2
+
+
 @pytest.mark.parametrize("shape", [(7, 5), (3, 4, 5)])
 def test_perplexity_by_loops(shape: tuple[int, ...]) -> None:
     random = np.random.default_rng(5)

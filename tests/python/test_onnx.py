@@ -144,6 +144,12 @@ def test_expressions_go_out_as_operators(text: str) -> None:
     assert again[0, 0, 0, 1].config == nn.Expr(text)
 
 
+def test_expressions_behind_recurrent_layers_leave_them_what_they_end_in() -> None:
+    layers = [nn.GRU(4, return_sequences=True), nn.Expr("tanh(x) - x"), nn.Dense(2)]
+    again = check_both_ways(loom.Sequential(layers, input_shape=(5, 3), seed=3))
+    assert [layer.kind for layer in again.layers] == ["gru", "expr", "dense"]
+
+
 def test_links_and_second_inputs_go_out() -> None:
     net = loom.Network(input_shape=(3, 4), grid=(1, 4), seed=2)
     net[0, 0].add(nn.Dense(4, activation="tanh"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,8 @@ def test_language_models_answer_from_packed_caches(kind: Any, tmp_path: Path) ->
     assert [each.tokens for each in together] == [each.tokens for each in answers]
     looked_up = model.complete(prompts[0], max_tokens=20, temperature=0, ignore_end=True, draft="lookup")
     assert looked_up.tokens == answers[0].tokens
+    copied = copy.deepcopy(model).complete(prompts[0], max_tokens=20, temperature=0, ignore_end=True)
+    assert copied.tokens == answers[0].tokens
     text = " ".join(prompts)
     found, expected = (loom.perplexity(each, text) for each in (model, plain))
     assert found != expected

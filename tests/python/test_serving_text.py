@@ -170,6 +170,14 @@ def test_a_stream_as_it_is_written(server: Server) -> None:
     assert all(each["object"] == "chat.completion.chunk" and "usage" not in each for each in told)
 
 
+def test_an_event_is_one_line_whatever_it_tells() -> None:
+    told = {"text": "ä\x85\u2028\u2029\x0b\x1c\r\n"}
+    event = language._event(told)
+    assert event.splitlines() == [event.removesuffix("\n\n"), ""]
+    assert json.loads(event.removeprefix("data: ")) == told
+    assert "ä" in event
+
+
 def test_stops_and_ends(server: Server, alone: LanguageModel) -> None:
     options: Any = {"temperature": 0, "max_tokens": 30}
     whole = alone.complete("Once", **options, logit_bias={1: -100, 5: -100}).text

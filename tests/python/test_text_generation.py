@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import threading
 from functools import cache
 from pathlib import Path
@@ -261,12 +263,14 @@ def test_what_does_not_fit_is_refused(usual: LanguageModel) -> None:
         ([1 << 70], "which no network knows"),
         ([7, 1.5], "whole numbers, got 1.5"),
         (["Once", "upon"], "got 'Once' among them; complete_all takes several texts"),
+        (None, "whole numbers, got None"),
+        (b"Once", "got bytes; .decode"),
         ("a\ud83d", "'.ud83d' at 1, half of a pair of surrogates"),
     ):
         held: Any = wrong
         with pytest.raises(loom.ConfigError, match=reason):
             usual.generate(held)
-        if wrong and wrong not in ([400], [-1]):
+        if wrong != [] and wrong != "" and wrong not in ([400], [-1]):
             with pytest.raises(loom.ConfigError, match=reason):
                 usual.embed([held])
             with pytest.raises(loom.ConfigError, match=reason):
@@ -275,12 +279,52 @@ def test_what_does_not_fit_is_refused(usual: LanguageModel) -> None:
         ({"max_tokens": 0}, "max_tokens"),
         ({"stop": [""]}, "stop"),
         ({"stop": [3]}, "stop"),
+        ({"stop": 3}, "stop must be texts that are not empty, got 3"),
+        ({"stream": -1}, "stream"),
+        ({"stream": 1 << 32}, "stream"),
+        ({"stream": True}, "stream must be a whole number"),
+        ({"ignore_end": "no"}, "ignore_end must be True or False"),
         ({"logprobs": -1}, "logprobs"),
         ({"temprature": 1}, "no option 'temprature'"),
         ({"top_p": 2}, "top_p"),
     ):
         with pytest.raises(loom.ConfigError, match=reason):
             usual.generate(PROMPT, **options)  # type: ignore[arg-type]
+
+
+def test_calls_with_other_things_than_texts_and_tokens(usual: LanguageModel, tmp_path: Path) -> None:
+    calls: list[tuple[Any, str]] = [
+        # One text, whose characters would be texts.
+        (lambda: usual.complete_all("Once"), r"complete_all takes a list of texts, got 'Once'; put one text"),
+        (lambda: usual.embed("Once"), "embed takes a list of texts"),
+        (lambda: usual.encode(["Once"]), "encode takes a text, got"),  # type: ignore[arg-type]
+        (lambda: usual.decode([-1]), "no token -1"),
+        (lambda: usual.decode("Once"), "decode takes tokens"),  # type: ignore[arg-type]
+        # The last of them would be taken for one counted from behind.
+        (lambda: loom.text.perplexity(usual, [5, 3, -1]), "the text has token -1; the network knows 400"),
+        (lambda: loom.text.perplexity(usual, [5, 3, 400]), "the text has token 400"),
+    ]
+    for call, reason in calls:
+        with pytest.raises(loom.ConfigError, match=reason):
+            call()
+    with pytest.raises(loom.FileError, match=r"no such file here; .*loom\.text\.load\(\"model\"\) reads it"):
+        loom.text.load("owner/model")
+    with pytest.raises(loom.FileError, match=r"no such file here$"):
+        loom.text.load(tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda held: pickle.loads(pickle.dumps(held))])
+def test_copies_write_what_the_model_writes(copied: Any) -> None:
+    first = model(capacity=100, kept=3)
+    first.network.add_adapter(rank=2)
+    wanted = first.complete(PROMPT, max_tokens=10, seed=1)
+    other = copied(first)
+    assert other.complete(PROMPT, max_tokens=10, seed=1) == wanted
+    assert (other.capacity, other.vocabulary.end) == (100, first.vocabulary.end)
+    messages = [{"role": "user", "content": "Hello"}]
+    assert other.chat_text(messages) == first.chat_text(messages)
+    other.network.remove_adapters()
+    assert "default" in first.network.adapters
 
 
 def test_scores_that_are_no_numbers() -> None:

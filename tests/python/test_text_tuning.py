@@ -14,7 +14,7 @@ pytest.importorskip("tokenizers", reason="the extra text is not installed")
 
 import loom
 from loom import nn
-from loom.command_line import main, serve
+from loom.command_line import main, serve, tune
 from loom.errors import ConfigError, InvalidValueError, ShapeError
 from loom.network import adapter_files
 from loom.text import ChatTemplate, Examples, LanguageModel, Vocabulary, align, examples, fine_tune
@@ -271,6 +271,26 @@ def test_packed_texts_are_learned_as_by_themselves(device: str, request: pytest.
         np.testing.assert_allclose(found[1][1][name], values, atol=1e-5, err_msg=name)
 
 
+def test_a_run_of_packed_texts_goes_on_and_ends_as_one_that_nothing_has_ended(tmp_path: Path) -> None:
+    def tuned(folder: str, *callbacks: loom.Callback) -> tuple[list[float], str]:
+        owner = model()
+        rows = examples(owner, TEXTS, length=40, pack=True)
+        settings = config(epochs=4, batch_size=1, learning_rate=0.01)
+        result = fine_tune(owner, rows, settings, rank=2, callbacks=callbacks, run=tmp_path / folder)
+        return result.history["loss"], owner.network.fingerprint()
+
+    def fail(epoch: int, logs: object) -> None:
+        if epoch == 1:
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        tuned("ended", loom.callbacks.LambdaCallback(on_epoch_end=fail))
+    whole = tuned("whole")
+    assert tuned("ended") == whole
+    # It has ended: the folder gives what it came to.
+    assert tuned("ended") == whole
+
+
 def test_what_would_mix_texts_refuses_packed_rows() -> None:
     layers = [nn.Embedding(400, 8), nn.GRU(8, return_sequences=True), nn.Dense(400)]
     owner = LanguageModel(loom.Sequential(layers, input_shape=16), byte_level(), capacity=16)
@@ -419,6 +439,16 @@ def test_what_was_tuned_writes_and_answers(tmp_path: Path, capsys: pytest.Captur
     assert answer["choices"][0]["text"] == learned
     assert main(["generate", str(folder), "Once", "--adapter", str(tmp_path / "none")]) == 1
     assert "none" in capsys.readouterr().err
+
+
+def test_tune_reads_lines_as_other_programs_write_them(tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    rows = [{"text": "one\u2028two\u0085three\x0c"}, {"text": "four"}]
+    text = "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\r\n"
+    data.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert tune._rows(data) == rows
+    (tmp_path / "text.txt").write_bytes(b"\xef\xbb\xbfone")
+    assert tune._rows(tmp_path / "text.txt") == ["one"]
 
 
 def test_tune_refuses_what_it_cannot_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

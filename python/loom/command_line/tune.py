@@ -104,7 +104,8 @@ def _rows(path: Path) -> list[Any]:
     from loom.errors import DataError, FileError
 
     try:
-        text = path.read_text(encoding="utf-8")
+        # Some programs begin text with a byte order mark.
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -112,7 +113,8 @@ def _rows(path: Path) -> list[Any]:
     if path.suffix == ".txt":
         return [text]
     rows = []
-    for number, line in enumerate(text.splitlines(), 1):
+    # JSON has other ends of lines, such as U+2028, within its texts.
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:

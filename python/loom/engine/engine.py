@@ -80,6 +80,8 @@ class Engine:
         self.revision = 0
         """Grows with whatever a compiled training program depends on."""
         self._sizing: Sizing | None = None
+        self._packed: list[int] | None = None
+        """A row's extents where it holds several sequences; see `resize`."""
         self.renew()
         self._built = False
         self._inner: dict[tuple[int, ...], tuple[int, dict[str, InnerLayer]]] = {}
@@ -200,6 +202,7 @@ class Engine:
                 each step: that of its sequence, from 1 on, or 0 for padding.
         """
         self.rearrange("giving the input other extents", lambda native: native.resize(list(extents), packed))
+        self._packed = list(extents) if packed else None
 
     def check_thread(self) -> None:
         """Refuses, with a StateError, whatever another thread asks while this one trains."""
@@ -264,6 +267,9 @@ class Engine:
     def replace(self, native: _native.Network) -> None:
         """Puts another native network, on the CPU, in place of this one; refused while training."""
         native.to(self.device)
+        if self._packed is not None:
+            # Files have no word of it.
+            native.resize(self._packed, True)
 
         def put(before: _native.Network) -> None:
             self.native = native

@@ -204,7 +204,8 @@ class _Model:
 
     def _is_tied(self, place: int, head: object) -> bool:
         if isinstance(head, nn.TiedHead):
-            return True
+            # One with a table of its own is a head like a Dense.
+            return head.tied_to is not None
         if not isinstance(head, nn.Dense) or head.bias:
             raise self._other(place, head, "a TiedHead, or a Dense without bias")
         self._check_plain(place, head, "units", "bias")

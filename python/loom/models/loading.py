@@ -50,6 +50,19 @@ def _elsewhere(name: str) -> str:
     return ""
 
 
+def absent(path: object, call: str = "loom.load") -> FileError:
+    """Returns the error of a path where nothing is, which says how a model would come there.
+
+    Args:
+        path: The path, as it was given.
+        call: What reads models.
+    """
+    told = _elsewhere(str(path)).replace("loom.load", call)
+    return FileError(
+        errno.ENOENT, f"could not read {path}: there is no such file here" + (f"; {told}" if told else "")
+    )
+
+
 @explained()
 def load(
     path: str | PathLike[str],
@@ -93,8 +106,8 @@ def load(
         (2,)
     """
     place = file_path("load", path)
-    if not place.exists() and (told := _elsewhere(str(path))):
-        raise FileError(errno.ENOENT, f"could not read {path}: there is no such file here; {told}")
+    if not place.exists() and _elsewhere(str(path)):
+        raise absent(path)
     found = format_of(place)
     if (mapping is not None or config is not None) and found.name not in _TENSORS:
         raise ConfigError(

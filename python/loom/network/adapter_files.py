@@ -22,7 +22,7 @@ from loom.engine import HasEngine, NetworkT, engine_of
 from loom.errors import ConfigError, FileError, SerializationError, ShapeError
 from loom.network.adapting import adapters, put_adapter, remove_adapters
 from loom.network.layers import LayerHandle, layers_of
-from loom.tensors import open_tensors, write_safetensors
+from loom.tensors import TensorEntry, open_tensors, write_safetensors
 
 __all__ = ["load_adapter", "save_adapter"]
 
@@ -111,7 +111,9 @@ def _order(config: nn.MultiHeadAttention, layer: LayerHandle, product: str) -> N
     rotary = config.rotary
     if product not in {"query", "key"} or not isinstance(rotary, nn.Rotary) or rotary.layout != "interleaved":
         return None
-    outputs = layer[f"{product}_weight"].shape[0]
+    # The shape alone: packed weights whose master was dropped have no numbers to read.
+    native = engine_of(layer).native
+    outputs, _ = native.parameter_shape(layer.at, f"{layer.prefix}{product}_weight")
     heads = config.heads if product == "query" else (config.key_value_heads or config.heads)
     size = outputs // heads
     turning = size if rotary.dim is None else rotary.dim
@@ -387,7 +389,7 @@ def _alike(
     for (module, down, up), own in zip(group, alphas, strict=True):
         more = rank - len(down)
         if alpha and (more or own != alpha):
-            up = np.pad(up * np.float32(scale(own, len(down)) / scale(alpha, rank)), ((0, 0), (0, more)))
+            up = np.pad(up * (scale(own, len(down)) / scale(alpha, rank)), ((0, 0), (0, more)))
             down = np.pad(down, ((0, more), (0, 0)))
         elif more:
             up, down = np.pad(up, ((0, 0), (0, more))), np.pad(down, ((0, more), (0, 0)))
@@ -411,20 +413,25 @@ def _pairs(
         for key, entry in file.items():
             length = _LENGTHS.fullmatch(key) if dora else None
             if length is not None:
-                lengths[length[1]] = np.array(entry.numpy(np.float32))
+                lengths[length[1]] = _numbers(entry)
                 continue
             match = _KEY.fullmatch(key)
             if match is None:
                 raise ConfigError(
                     f'{path}: "{key}" is no factor of a LoRA adapter, and loom knows nothing else'
                 )
-            found.setdefault(match[1], {})[match[2]] = np.array(entry.numpy(np.float32))
+            found.setdefault(match[1], {})[match[2]] = _numbers(entry)
     for module, parts in found.items():
         if set(parts) != {"A", "B"}:
             raise SerializationError(f"{path}: {module} has but one of lora_A and lora_B")
     if not found:
         raise SerializationError(f"{path}: there is no adapter in it")
     return {module: (parts["A"], parts["B"]) for module, parts in found.items()}, lengths
+
+
+def _numbers(entry: TensorEntry) -> NDArray[Any]:
+    """Returns a tensor in float32, and one of float64, as networks of that precision write them, as it is."""
+    return np.array(entry.numpy(np.float64 if entry.dtype == "float64" else np.float32))
 
 
 def _check_shapes(module: _Module, down: NDArray[Any], up: NDArray[Any]) -> None:

@@ -295,9 +295,13 @@ def language_application(
     return app
 
 
+# Characters that clients which read line by line may take for ends of lines.
+_ENDS_OF_LINES = str.maketrans({each: f"\\u{ord(each):04x}" for each in "\x85\u2028\u2029"})
+
+
 def _event(told: dict[str, Any]) -> str:
     """Writes a server-sent event."""
-    return f"data: {json.dumps(told, ensure_ascii=False)}\n\n"
+    return f"data: {json.dumps(told, ensure_ascii=False).translate(_ENDS_OF_LINES)}\n\n"
 
 
 def _as_refusal(error: BaseException, settings: LanguageSettings) -> RequestError:

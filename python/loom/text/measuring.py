@@ -12,7 +12,7 @@ from loom._settings.checks import whole
 from loom.errors import ConfigError
 from loom.text.sampling import log_probabilities
 from loom.text.sessions import PIECE
-from loom.text.tokens import read_tokens
+from loom.text.tokens import check_known, read_tokens
 
 if TYPE_CHECKING:
     from loom.text.model import LanguageModel
@@ -41,7 +41,8 @@ def perplexity(
             each token more before it, and takes longer.
 
     Raises:
-        ConfigError: The text has less than two tokens, or a setting is out of range.
+        ConfigError: The text has less than two tokens, or one that the network does not know, or a setting is
+            out of range.
     """
     tokens = model.encode(text) if isinstance(text, str) else read_tokens(text)
     longest = model.capacity if window is None else window
@@ -52,6 +53,7 @@ def perplexity(
     if len(tokens) < 2:
         raise ConfigError(f"perplexity: a text of {len(tokens)} tokens has none to foretell")
     with model.lock:
+        check_known("the text", tokens, model.network.output_shape[-1])
         session = model.network.session(longest, cache_dtype=model.cache_dtype)
     sums: list[float] = []
     # Token 0 is foretold by nothing.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from loom._settings.checks import whole
+from loom._settings.checks import flag, whole
 from loom._settings.suggestions import shown
 from loom._typing import CacheTypeName
 from loom.errors import ConfigError, LoomError, ShapeError
@@ -20,10 +20,11 @@ from loom.text.embedding import Embedder
 from loom.text.errors import ContextLengthError
 from loom.text.generation import Completion, Generation, Plan
 from loom.text.guessing import guesser_of
+from loom.text.options import Options, stop_texts
 from loom.text.sampling import Sampler, Sampling
 from loom.text.sessions import Lease, Sessions
 from loom.text.token_bytes import TokenBytes
-from loom.text.tokens import read_tokens
+from loom.text.tokens import check_known, read_texts, read_tokens
 from loom.text.tool_calls import ToolCall, ToolReader, functions_of, style_of
 from loom.text.vocabulary import Vocabulary
 
@@ -40,52 +41,6 @@ _OF_CHATS = frozenset(("self", "messages", "tools", "documents", "answer", "add_
 """What is told of a chat by itself, and is none of `values`."""
 
 _SETTINGS = tuple(entry.name for entry in fields(Sampling))
-
-
-class Options(TypedDict, total=False):
-    """What `generate`, `complete` and `chat` take by name.
-
-    Args:
-        max_tokens: The most tokens of the answer; as many as the capacity has room for where left out.
-        stop: A text, or several, before the first of which the answer ends.
-        logprobs: How many of the likeliest tokens are told of each place, with the logarithms of their
-            probabilities; 0 tells those of the chosen tokens alone.
-        stream: Which one of several answers with the same seed this is.
-        ignore_end: Whether tokens that end an answer are taken as any other.
-        regex: A regular expression that the whole answer is to match, in the form of Rust's `regex`.
-        json_schema: A JSON Schema of the answer, as an object, as text, or as a model of pydantic; True for
-            any JSON object.
-        grammar: A grammar of the answer, in Lark's form or llama.cpp's (GBNF). Of these three one may be
-            given; an answer that has as many tokens as it may have can end before it is whole.
-        draft: What guesses tokens ahead, for the network to look at several at once: "lookup" for what has
-            followed the last few tokens before, or a smaller model with the same tokens. The answer is the
-            one without.
-        sinks: Has an answer go on where the capacity is full: so many of the first tokens stay, and the
-            newest half of the others, which are read again from there (Xiao et al. 2023). None ends it there.
-
-    The others are those of `Sampling`.
-    """
-
-    max_tokens: int | None
-    stop: str | Sequence[str] | None
-    logprobs: int | None
-    stream: int
-    ignore_end: bool
-    regex: str | None
-    json_schema: Mapping[str, Any] | str | bool | type[Any] | None
-    grammar: str | None
-    draft: Literal["lookup"] | LanguageModel | None
-    sinks: int | None
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    typical: float | None
-    repetition_penalty: float | None
-    frequency_penalty: float | None
-    presence_penalty: float | None
-    logit_bias: Mapping[int, float] | None
-    seed: int | None
 
 
 class LanguageModel:
@@ -140,12 +95,8 @@ class LanguageModel:
         """The most tokens of a prompt and its answer together."""
         self.cache_dtype = cache_type("LanguageModel", cache_dtype)
         """What keys and values are kept as; None where that is as the network computes."""
-        self._sessions = Sessions(
-            network,
-            self.capacity,
-            whole("LanguageModel", "kept", kept, least=0, most=1 << 20),
-            self.cache_dtype,
-        )
+        self._kept = whole("LanguageModel", "kept", kept, least=0, most=1 << 20)
+        self._sessions = Sessions(network, self.capacity, self._kept, self.cache_dtype)
         self.lock = self._sessions.lock
         """Is held while the network computes; who uses it from another thread beside the model takes it."""
         self._token_bytes = TokenBytes(self.tokenizer)
@@ -174,8 +125,11 @@ class LanguageModel:
             special: Whether those that the model wants around a text are added, such as one that begins it.
 
         Raises:
-            ConfigError: The text has half a pair of surrogates, which is no character.
+            ConfigError: It is no text, or has half a pair of surrogates, which is no character.
         """
+        given: object = text
+        if not isinstance(given, str):
+            raise ConfigError(f"encode takes a text, got {shown(given)}")
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -191,8 +145,15 @@ class LanguageModel:
         Args:
             tokens: Their ids.
             special: Whether special tokens are written, too.
+
+        Raises:
+            ConfigError: They are no whole numbers, or no tokenizer has such.
         """
-        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=not special))
+        ids = read_tokens(tokens, "decode takes tokens as whole numbers")
+        beyond = [token for token in ids if not 0 <= token < 1 << 32]
+        if beyond:
+            raise ConfigError(f"decode: there is no token {beyond[0]}")
+        return str(self.tokenizer.decode(ids, skip_special_tokens=not special))
 
     def token_bytes(self, token: int) -> bytes:
         """Returns the bytes that a token stands for, which may be a part of a character.
@@ -246,7 +207,7 @@ class LanguageModel:
             together: How many are made at once, each with keys and values of its own; see `Batch`.
             options: As for `generate`.
         """
-        generations = [self.generate(prompt, **options) for prompt in prompts]
+        generations = [self.generate(prompt, **options) for prompt in read_texts("complete_all", prompts)]
         whole("complete_all", "together", together, least=1, most=1 << 16)
         if generations:
             # No more memory than the longest of them needs.
@@ -437,7 +398,7 @@ class LanguageModel:
             ConfigError: There is no such pooling, the network has one already, or a text is empty or longer
                 than it reads.
         """
-        rows = [self._tokens(text) for text in texts]
+        rows = [self._tokens(text) for text in read_texts("embed", texts)]
         with self.lock:
             return self._embedder.embed(rows, self.capacity, pooling)
 
@@ -461,7 +422,9 @@ class LanguageModel:
         logprobs = options.get("logprobs")
         if logprobs is not None:
             whole("generate", "logprobs", logprobs, least=0, most=1 << 20)
-        end = frozenset[int]() if options.get("ignore_end") else self.vocabulary.end
+        stream = whole("generate", "stream", options.get("stream") or 0, least=0, most=(1 << 32) - 1)
+        goes_on = flag("generate", "ignore_end", options.get("ignore_end") or False)
+        end = frozenset[int]() if goes_on else self.vocabulary.end
         sinks = options.get("sinks")
         if sinks is not None:
             whole("generate", "sinks", sinks, least=0, most=max(0, self.capacity - 2))
@@ -470,10 +433,10 @@ class LanguageModel:
         if form is not None and self._constraints is None:
             self._constraints = Constraints(self.tokenizer, self._token_bytes, made[-1])
         plan = Plan(
-            Sampler(settings, tokens, made[-1], logprobs, options.get("stream", 0)),
+            Sampler(settings, tokens, made[-1], logprobs, stream),
             most,
             end,
-            _stops(options.get("stop")),
+            stop_texts(options.get("stop")),
             self.capacity,
             None if form is None or self._constraints is None else self._constraints.made(form, end),
             guesser_of(options.get("draft"), self),
@@ -487,9 +450,7 @@ class LanguageModel:
         room = self.capacity - len(tokens) + 1
         if not tokens:
             raise ConfigError("the prompt has no tokens: begin with some text")
-        beyond = [token for token in tokens if not 0 <= token < words]
-        if beyond:
-            raise ConfigError(f"the prompt has token {beyond[0]}; the network knows {words} tokens")
+        check_known("the prompt", tokens, words)
         if wanted is not None:
             whole("generate", "max_tokens", wanted, least=1)
         if room < (1 if endless else wanted or 1):
@@ -500,14 +461,18 @@ class LanguageModel:
             )
         return room if wanted is None else wanted
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Texts that were read stay behind.
+        settings = {"capacity": self.capacity, "kept": self._kept, "cache_dtype": self.cache_dtype}
+        return _remade, (type(self), self.network, self.vocabulary, settings)
+
     def __repr__(self) -> str:
         words = self.tokenizer.get_vocab_size()
         return f"LanguageModel(layers={len(self.network.layers)}, tokens={words}, capacity={self.capacity})"
 
 
-def _stops(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    stops = (given,) if isinstance(given, str) else tuple(given or ())
-    known: Sequence[object] = stops
-    if not all(isinstance(stop, str) and stop for stop in known):
-        raise ConfigError(f"generate: stop must be texts that are not empty, got {given!r:.60}")
-    return stops
+def _remade(
+    kind: type[LanguageModel], network: Network, vocabulary: Vocabulary, settings: dict[str, Any]
+) -> LanguageModel:
+    """Makes a model of what a copy or a pickle has of one."""
+    return kind(network, vocabulary, **settings)

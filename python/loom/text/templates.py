@@ -54,6 +54,10 @@ class ChatTemplate:
         for name, text in sources.items():
             self._compiled[name] = self._compile(environment, name, text)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Jinja's templates are compiled anew.
+        return type(self), (self.sources, self._special)
+
     @staticmethod
     def _compile(environment: Any, name: str, text: str) -> Any:  # noqa: ANN401 - Jinja's
         from jinja2 import TemplateSyntaxError

@@ -113,6 +113,9 @@ class Form:
         """
         sizing = self.sizing
         if sizing is None:
+            if self.ports is None and weight is not None and weight.shape == outputs.shape[:2]:
+                # Steps that do not count are left out, as the engine has it in training.
+                return outputs[weight > 0], targets[weight > 0]
             return outputs, targets
         if self.ports is None or not sizing.has_open_outputs:
             return sizing.real_steps(outputs, targets, weight)
@@ -120,9 +123,16 @@ class Form:
         steps = sizing.step_counts(rows)
         return OutputParts.of(self.ports, self.kinds, opened, steps, outputs, targets, weight), None
 
-    def targets(self, targets: NDArray[Any]) -> NDArray[Any]:
-        """Gives the engine's class indices back the shape that they came in."""
-        if targets.dtype.kind != "i":
+    def targets(self, outputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
+        """Gives the engine's class indices back the shape that they came in.
+
+        Args:
+            outputs: What the network has made of the same batch: (rows, ...), or where steps have weights of
+                their own (steps, ...), of those that count.
+            targets: The engine's.
+        """
+        by_step = self.sizing is None and outputs.ndim == len(self.output_shape)
+        if targets.dtype.kind != "i" or by_step:
             return targets
         shape = self.output_shape
         if self.sizing is not None and self.sizing.has_steps:

@@ -559,7 +559,7 @@ class _Run:
             loss_sum += report.loss_sum
             weight += report.weight
             if self.functions and not report.skipped:
-                newest = [(outputs, self.form.targets(targets)) for outputs, targets in self.trainer.newest()]
+                newest = [(made, self.form.targets(made, wanted)) for made, wanted in self.trainer.newest()]
                 read = getattr(self.feed, "newest", [])
                 if read and self.form.ports is not None:
                     # What a step in shards gives is of one batch.

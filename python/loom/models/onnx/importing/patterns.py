@@ -16,7 +16,7 @@ from loom import activations, nn
 from loom._typing import ActivationName
 from loom.models.onnx.hints import HINT, HINTED, HOLDING
 from loom.models.onnx.importing.checking import LARGE, agree, close, computed, network_of
-from loom.models.onnx.importing.graph import Graph, Made, Node
+from loom.models.onnx.importing.graph import Graph, Made, Node, is_movement
 from loom.models.onnx.importing.steps import affine, permuted
 from loom.nn import layer_from_config
 
@@ -362,10 +362,14 @@ def find_noted(graph: Graph) -> None:
 
 def _noted(graph: Graph, value: str, made: Made) -> None:
     # The farthest: what takes the largest element away first makes the same of what follows that.
-    found = None
+    found: str | None = None
     for source in _sources(graph, value):
         shape = graph.sample(source)
         if shape is None or graph.rows_axis(source) != 0 or graph.between(source, value) is None:
+            continue
+        # But for what only moves elements, which may be what a recurrent layer before it ends in.
+        nearer = None if found is None else graph.between(source, found)
+        if nearer and all(is_movement(graph, node) for node in nearer):
             continue
         if agree(graph, source, value, [made]):
             found = source
