@@ -139,6 +139,21 @@ def test_moments_that_ranks_hold_in_parts_change_no_bit(name: str, optimizer: st
         assert split == [alone] * count
 
 
+@pytest.mark.parametrize("parts", [{"split_moments": True}, {"split_moments": True, "split_gradients": True}])
+def test_rates_change_while_ranks_hold_moments_in_parts(parts: dict[str, Any]) -> None:
+    def run(ranks: Any, **more: Any) -> tuple[str, bytes, list[float]]:
+        net = perceptron()
+        config = loom.TrainingConfig(**{**SETTINGS, "epochs": 5, "shards": 4, "learning_rate": 0.1, **more})
+        hook = loom.ReduceLROnPlateau(monitor="loss", patience=0, factor=0.5, min_delta=9.0)
+        result = loom.train(net, (TABLE, KINDS), config, callbacks=[hook], distributed=ranks)
+        assert hook.scale == 0.0625
+        return net.fingerprint(), net.to_bytes(optimizer=True), result.loss_history
+
+    alone = run(None)
+    for count in (2, 3):
+        assert loom.distributed.threads(count, lambda ranks: run(ranks, **parts)) == [alone] * count
+
+
 def test_while_ranks_hold_moments_in_parts_nobody_saves_them_by_oneself() -> None:
     class Saves(loom.Callback):
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

@@ -616,6 +616,9 @@ class _Run:
         """Prepares anew, without losing anything, after a callback has changed the layers."""
         if self.revision == self.engine.revision:
             return False
+        if self.shared is not None:
+            # Which layers there are does not change while they train: each process goes on with its part.
+            self.shared.split_at_once(self.engine.native)
         self.trainer = self._trainer(resume=True)
         return True
 

@@ -181,7 +181,7 @@ class Sharing:
             network.gather_moments(self.communicator, everywhere)
 
     def split_at_once(self, network: _native.Network) -> None:
-        """Has a training hold parts from its first step on, so that there is never room for all."""
+        """Has a trainer that is made next hold parts from its first step on; there is never room for all."""
         if self.splits:
             gradients = self._ways[0] == "gradients"
             network.split_at_once(self.communicator.rank, self.communicator.size, gradients)
