@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["HasRecord", "TrainingRecord", "portable", "record_of"]
 
+# What changes the loss that is told, where it is set.
+_WEIGHING = ("loss_weights", "class_weight", "label_smoothing")
+
 
 class TrainingRecord:
     """How training judged what a network learned, and what keeps its callbacks' states while it runs."""
@@ -41,7 +44,7 @@ class TrainingRecord:
             told, self._recalled = self._recalled, None
             try:
                 self._judged_by = TrainingConfig.from_config(
-                    {name: told[name] for name in ("loss", "loss_weights", "metrics") if name in told}
+                    {name: told[name] for name in ("loss", "metrics", *_WEIGHING) if name in told}
                 )
             except ConfigError:
                 # Of another version, or of a metric that nobody here knows: then it is to be given again.
@@ -75,14 +78,14 @@ class TrainingRecord:
         return self._told_receipt if self._receipt is None else self._receipt.to_config()
 
     def told(self) -> dict[str, Any] | None:
-        """Returns loss and metrics as plain JSON values, functions among them left out; None without any."""
+        """Returns what `loom.evaluate` measures as plain JSON values, without functions; None without any."""
         config = portable(self.judged_by)
         if config is None:
             return None
         try:
             told = {"loss": encode(config.loss), "metrics": encode(config.metrics)}
-            weights = {} if config.loss_weights is None else {"loss_weights": encode(config.loss_weights)}
-            return {**told, **weights}
+            set_here = [name for name in _WEIGHING if getattr(config, name)]
+            return {**told, **{name: encode(getattr(config, name)) for name in set_here}}
         except ConfigError:
             return None
 
