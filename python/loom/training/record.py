@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -118,4 +118,13 @@ def portable(config: TrainingConfig | None) -> TrainingConfig | None:
         pickle.dumps(config.loss)
     except Exception:  # noqa: BLE001 - pickle raises what the object's own methods do, too
         return None
-    return replace(config, metrics=[metric for metric in config.metrics if isinstance(metric, Metric)])
+    from loom.training.ported import metrics_as_given
+
+    given = metrics_as_given(config.metrics)
+    if isinstance(given, Mapping):
+        return replace(config, metrics={name: _known(metrics) for name, metrics in given.items()})
+    return replace(config, metrics=_known(given))
+
+
+def _known(metrics: Iterable[Any]) -> list[Metric]:
+    return [metric for metric in metrics if isinstance(metric, Metric)]
