@@ -57,6 +57,28 @@ def test_labels_are_learned_as_indices_are(tmp_path: Path, kind: str, loss: str)
     assert report.accuracy == pytest.approx(np.mean(found == labels))
 
 
+def likelihood(output: Any, target: Any) -> tuple[Any, Any]:
+    """Cross-entropy by hand, of class indices."""
+    shares = np.exp(output - output.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    rows = np.arange(len(target))
+    losses = -np.log(shares[rows, target])
+    shares[rows, target] -= 1
+    return losses, shares
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_losses_of_ones_own_get_the_indices_of_labels(kind: str) -> None:
+    plain, named = net(), net()
+    settings: Any = {"loss": likelihood, "epochs": 3, "learning_rate": 0.1, "verbose": False}
+    plain.fit(X, Y, metrics=["accuracy"], **settings)
+    named.fit(X, KINDS[kind], metrics=["accuracy"], **settings)
+    np.testing.assert_array_equal(named.layers[0].weight, plain.layers[0].weight)
+    assert named.evaluate((X, KINDS[kind])) == plain.evaluate((X, Y))
+    config = loom.TrainingConfig(loss=likelihood)
+    assert loom.Trainer(named, config).step(X, KINDS[kind]) == loom.Trainer(plain, config).step(X, Y)
+
+
 @pytest.mark.parametrize("make", [np.array, list])
 def test_booleans_are_two_classes(make: Any) -> None:
     truth = make((Y == 0).tolist())
