@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -256,6 +258,60 @@ def test_callbacks_of_ones_own_run_in_rank_0_and_all_stop_with_it() -> None:
 
     assert loom.distributed.threads(3, run) == [2, 2, 2]
     assert seen == [(0, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("grain", [True, "steps"])
+def test_every_rank_has_the_receipt(grain: Any) -> None:
+    """Rank 0 alone had it, so that an unchanged script which saves it failed in the others."""
+
+    def run(ranks: Any) -> loom.Receipt | None:
+        config = loom.TrainingConfig(**SETTINGS, shards=4, device="cpu")
+        return loom.train(perceptron(), (TABLE, KINDS), config, receipt=grain, distributed=ranks).receipt
+
+    alone = run(None)
+    assert alone is not None
+    assert loom.distributed.threads(3, run) == [alone] * 3
+    assert loom.reproduce(alone, (TABLE, KINDS)).matches
+
+
+def test_what_each_process_does_by_itself_takes_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but the first waited for the folder in vain."""
+    monkeypatch.setattr("loom.training.sharing.current", Ranks)
+    config = loom.TrainingConfig(loss="cross_entropy", verbose=False)
+    trainer = loom.TweenTrainer(perceptron(), loom.TweenConfig(mode="chain_rule"))
+    with pytest.raises(loom.ConfigError, match=r"learning by targets .* 9 processes.* leave run= out"):
+        trainer.fit((TABLE, KINDS), config, run=tmp_path / "run")
+    with pytest.raises(loom.ConfigError, match=r"train_stepping .* 9 processes.* leave run= out"):
+        loom.train_stepping(loom.Mesh(perceptron()), [], run=tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_processes_that_have_parted_say_why() -> None:
+    """The first one said that a handle was closed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()[:2]
+    messages: list[str] = []
+
+    def run(rank: int) -> None:
+        ranks = loom.distributed.Sockets(rank, 2, address, b"key")
+        assert ranks.to_all(b"here") == [b"here"] * 2
+        if rank == 0:
+            ranks.fail("ConfigError: other settings")
+        for _ in range(2):
+            with pytest.raises(loom.StateError) as found:
+                ranks.to_all(b"again")
+            messages.append(str(found.value))
+
+    workers = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(messages) == 4
+    assert all("rank 0 could not go on: ConfigError: other settings" in message for message in messages)
+    assert sum("together no more" in message for message in messages) == 3
 
 
 class Ranks:

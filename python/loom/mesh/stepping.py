@@ -37,6 +37,7 @@ from loom.training.record import record_of
 from loom.training.run_folder import RunFolder
 from loom.training.run_store import RunStore
 from loom.training.settings import engine_config
+from loom.training.sharing import require_alone
 from loom.tweening.config import TweenConfig, check_tween
 
 __all__ = ["Stepper", "SteppingResult", "train_stepping"]
@@ -316,6 +317,7 @@ def train_stepping(
         if run is not None:
             if not isinstance(mesh, Mesh):
                 raise ConfigError(f"train_stepping trains a loom.Mesh, got {mesh!r}")
+            require_alone("train_stepping")
             identity = {
                 "learning": "stepping",
                 "training": settings_identity(settings),
