@@ -569,7 +569,7 @@ def test_classes_are_called_by_their_labels(named: bool) -> None:
 
 
 @pytest.mark.parametrize("labels", [["ant", "bee", "cat"], [3, 7, 40]])
-def test_labels_that_come_in_batches_are_known(labels: Any) -> None:
+def test_labels_that_come_in_batches_are_known(labels: list[str]) -> None:
     """Numbers were said to be out of range."""
     net = sound()
     net.card = loom.ModelCard(labels=labels)
