@@ -314,6 +314,25 @@ def test_processes_that_have_parted_say_why() -> None:
     assert sum("together no more" in message for message in messages) == 3
 
 
+@pytest.mark.parametrize("hook", ["on_train_begin", "on_train_batch_end", "on_test_begin", "on_epoch_end"])
+def test_a_callback_that_interrupts_ends_all_after_the_same_step(hook: str) -> None:
+    """The others waited for a step that never came."""
+
+    def interrupt(*told: Any) -> None:
+        raise KeyboardInterrupt
+
+    def run(ranks: Any) -> tuple[str, str]:
+        net = perceptron()
+        config = loom.TrainingConfig(**SETTINGS, shards=4, validation_split=0.2)
+        callbacks = [loom.LambdaCallback(**{hook: interrupt})]
+        result = loom.train(net, (TABLE, KINDS), config, callbacks=callbacks, distributed=ranks)
+        return net.fingerprint(), result.stop_reason
+
+    found = loom.distributed.threads(3, run)
+    assert found == [found[0]] * 3
+    assert found[0][1] == "interrupted"
+
+
 class Ranks:
     """A communicator of somebody's own, which is one process and says that it is one of two."""
 
