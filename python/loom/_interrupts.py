@@ -79,9 +79,19 @@ class Interrupts:
         """Notes that what a Ctrl-C has ended is put in order now; another one does not wait for that."""
         self._ending = True
 
+    def put_off(self) -> bool:
+        """Has a KeyboardInterrupt that code of the user's has raised wait as Ctrl-C does; whether it does.
+
+        It is raised where nobody else ends along, or a second Ctrl-C has come.
+        """
+        if not self._patient or self.urged:
+            return False
+        self._pending = True
+        return True
+
     def asks(self) -> bool:
         """Whether a Ctrl-C or a request to end waits; a handler of somebody's own is called instead."""
-        if self._pending and not (self.terminated or self._interrupts()):
+        if self._pending and not (self.terminated or self._previous is None or self._interrupts()):
             self._pending = False
             self._call(signal.SIGINT, sys._getframe())
         return self._pending
@@ -108,7 +118,7 @@ class Interrupts:
     def came_late(self) -> bool:
         """Whether a Ctrl-C came after the last `check`; somebody's own handler is called now."""
         late, self._pending = self._pending, False
-        if late and not (self.terminated or self._interrupts()):
+        if late and not (self.terminated or self._previous is None or self._interrupts()):
             self._call(signal.SIGINT, sys._getframe())
             return False
         return late

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from loom._settings.encoding import Plain, encode
 from loom._settings.suggestions import shown
 from loom.errors import ConfigError
 
 __all__ = ["ModelCard"]
+
+Labels: TypeAlias = "Sequence[str] | Sequence[int]"
+"""What classes are called."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,8 @@ class ModelCard(Plain):
     Args:
         labels: The names of the classes, in the order of the outputs; where outputs have names, such a list
             for each that tells classes, {"kind": ["cat", "dog"]}. None where outputs are no classes, or
-            nobody has named them.
+            nobody has named them. Whole numbers are labels that targets have as numbers, [3, 7, 40]: a
+            network that is given such a card knows them, and `Network.card` has them as texts.
         preprocessing: What was done to samples before they came to the network, such as
             `{"mean": [0.13], "std": [0.31]}`: anything that JSON holds.
         description: What the network is for, what it learned from, how good it is.
@@ -31,7 +37,8 @@ class ModelCard(Plain):
         metadata: Anything else that JSON holds, by name.
 
     Raises:
-        ConfigError: A name is no text, two classes have one name, or something cannot be written as JSON.
+        ConfigError: Names are neither texts nor whole numbers, two classes have one name, or something
+            cannot be written as JSON.
 
     Examples:
         >>> net = loom.Sequential([nn.Dense(2)], input_shape=3)
@@ -40,7 +47,7 @@ class ModelCard(Plain):
         ('cat', 'dog')
     """
 
-    labels: Sequence[str] | Mapping[str, Sequence[str]] | None = None
+    labels: Labels | Mapping[str, Labels] | None = None
     preprocessing: Mapping[str, Any] | None = None
     description: str = ""
     license: str = ""
@@ -66,14 +73,21 @@ class ModelCard(Plain):
             _check_json(each.name, getattr(self, each.name))
 
 
-def _labels(labels: object, what: str) -> tuple[str, ...]:
+def _labels(labels: object, what: str) -> tuple[str, ...] | tuple[int, ...]:
+    if isinstance(labels, np.ndarray) and labels.ndim == 1:
+        labels = labels.tolist()
     if isinstance(labels, (str, bytes)) or not isinstance(labels, Sequence):
         raise ConfigError(f"ModelCard: {what}: a list of the classes' names is needed, got {shown(labels)}")
-    if not all(isinstance(label, str) for label in labels):
-        raise ConfigError(f"ModelCard: {what} are texts, got {shown(list(labels))}")
+    texts = all(isinstance(label, str) for label in labels)
+    if not texts and not all(
+        isinstance(label, (int, np.integer)) and not isinstance(label, bool) for label in labels
+    ):
+        raise ConfigError(
+            f"ModelCard: {what} are texts, or whole numbers that targets have, got {shown(list(labels))}"
+        )
     if len(set(labels)) < len(labels):
         raise ConfigError(f"ModelCard: two classes have the same name among {what}")
-    return tuple(labels)
+    return tuple(labels) if texts else tuple(int(label) for label in labels)
 
 
 def _check_json(name: str, value: object) -> None:

@@ -117,7 +117,7 @@ def doctor(
     source, held_out = _sources(data, validation, config)
     source = with_indices(source, classes)
     held_out = None if held_out is None else with_indices(held_out, classes)
-    first = source if isinstance(source, ArraySource) else _first(source)
+    first = source if isinstance(source, ArraySource) else with_indices(_first(source), classes)
     chosen = is_open(config)
     config = settled_by_target(engine, config, first.batch.target)
     # As `split` leaves it: the last rows are held out.

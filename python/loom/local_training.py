@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +17,24 @@ from loom._settings.checks import real, whole
 from loom._settings.suggestions import shown
 from loom.data import ArraySource, ByShard, Data, TrainingBatch, as_source
 from loom.data.loading import share
+from loom.data.splitting import taken
 from loom.distributed import Alone, Communicator, current
 from loom.engine import engine_of
 from loom.errors import ConfigError, DataError
 from loom.network import Network
 from loom.trainer import Trainer
+from loom.training.automatic import settled
 from loom.training.config import TrainingConfig, check_training
 from loom.training.identity import data_identity, settings_identity
+from loom.training.labelling import as_known, learn_classes
+from loom.training.named_targets import settled_by_targets
+from loom.training.ported import packed, settled_outputs
 from loom.training.sharing import Sharing, arithmetic
 
 __all__ = ["LocalResult", "train_locally"]
+
+# What says how the steps of a training are cut and exchanged.
+_OF_STEPS = ("accumulate", "shards", "split_moments", "split_gradients", "exchange")
 
 
 @dataclass(frozen=True)
@@ -71,11 +80,12 @@ def train_locally(
     Args:
         network: The network; it learns in place. What layers keep, such as running statistics, becomes the
             workers' mean.
-        data: (x, y) or (x, y, weight) arrays, whose rows are dealt anew in every epoch; or what
-            `loom.data.by_shard` has made, of which each worker reads a shard. `batch_size` counts the rows of
-            all workers' steps together.
-        config: How the workers' training goes. Validation, callbacks, early stopping and metrics are not for
-            it.
+        data: (x, y) or (x, y, weight) arrays or a table of `loom.data.columns`, whose rows are dealt anew in
+            every epoch; or what `loom.data.by_shard` has made, of which each worker reads a shard.
+            `batch_size` counts the rows of all workers' steps together. Labels and named inputs and outputs
+            are as in `loom.train`.
+        config: How the workers' training goes; a schedule spans a worker's steps. What is not for it is
+            refused: validation, early stopping, metrics, `accumulate`, and how steps in shards are exchanged.
         workers: How many workers there are.
         local_steps: How many steps a worker takes in a round.
         outer_rate: The learning rate of the outer optimizer.
@@ -117,29 +127,50 @@ def train_locally(
             f"{communicator.size} processes need as many workers, and there are {count}; set "
             f"workers={communicator.size}"
         )
-    refused = [name for name in ("metrics", "early_stopping") if getattr(config, name)]
-    if config.validation_split:
-        refused.append("validation_split")
-    if refused:
+    measured = ("metrics", "early_stopping", "validation_split")
+    if refused := [name for name in measured if getattr(config, name)]:
         raise ConfigError(f"{where} does not take {' and '.join(refused)}; evaluate the network afterwards")
+    plain = TrainingConfig()
+    if refused := [name for name in _OF_STEPS if getattr(config, name) != getattr(plain, name)]:
+        raise ConfigError(
+            f"{where} does not take {' and '.join(refused)}: its workers exchange weights, each after "
+            "local_steps steps of its own"
+        )
     with Sharing(communicator, count) as shared:
-        config = replace(config, device=shared.device(config.device), accumulate=config.accumulate)
+        config = replace(config, device=shared.device(config.device))
         engine_of(network).build()
+        config, data = _known(network, config, data)
         shared.check_same(
             {
                 "version": _native.__version__,
                 "arithmetic": arithmetic(),
                 "training": settings_identity(config),
                 "outer": [count, each, rate, momentum],
-                "data": data_identity(data),
+                "data": data_identity(_as_rows(network, config, data)),
                 "network": json.loads(engine_of(network).native.config()),
                 "weights": network.fingerprint(),
             }
         )
         outer = _Outer(network, shared, rate, momentum)
-        parts = _parts(data, config, count)
-        own = [_Worker(network, config, parts(number)) for number in shared.own_shards]
+        parts, total = _parts(network, data, config, count)
+        own = [_Worker(network, config, parts(number), total) for number in shared.own_shards]
         return _rounds(own, outer, shared, each)
+
+
+def _known(network: Network, config: TrainingConfig, data: Data) -> tuple[TrainingConfig, Data]:
+    """Returns settings and data as workers take them; the network learns its labels and columns."""
+    engine = engine_of(network)
+    config, seen = settled_by_targets(engine, settled_outputs(engine, config), data, learns=True)
+    data = as_known(engine, cast("Data", seen), config, learns=True)
+    config = learn_classes(engine, config, data)
+    return settled(network, config, _as_rows(network, config, data)), data
+
+
+def _as_rows(network: Network, config: TrainingConfig, data: Data) -> Data:
+    """Returns data with a row for each sample, in which inputs and outputs have no names."""
+    if isinstance(data, ByShard):
+        return data
+    return cast("Data", packed(engine_of(network), config, data))
 
 
 def _rounds(own: list[_Worker], outer: _Outer, shared: Sharing, each: int) -> LocalResult:
@@ -155,7 +186,8 @@ def _rounds(own: list[_Worker], outer: _Outer, shared: Sharing, each: int) -> Lo
             return LocalResult(losses, len(losses), rows, outer.sent)
         # In the workers' order, so that it is the same number everywhere.
         learned = sum(part[1] for part in all_told)
-        losses.append(sum(part[2] for part in all_told) / max(sum(part[3] for part in all_told), 1e-300))
+        heft = sum(part[3] for part in all_told)
+        losses.append(sum(part[2] for part in all_told) / heft if heft else math.nan)
         rows += learned
         outer.step([worker.weights() for worker in own], [part[0] > 0 for part in all_told])
 
@@ -167,11 +199,14 @@ class _Worker:
         network: What it is a copy of.
         config: How it learns.
         batches: Its batches, epoch after epoch; None for steps in which it has no rows.
+        total: How many steps it takes at most; None where nobody knows.
     """
 
-    def __init__(self, network: Network, config: TrainingConfig, batches: Iterator[Any]) -> None:
+    def __init__(
+        self, network: Network, config: TrainingConfig, batches: Iterator[Any], total: int | None
+    ) -> None:
         self._network = copy.deepcopy(network)
-        self._trainer = Trainer(self._network, replace(config, shards=None))
+        self._trainer = Trainer(self._network, config, total_steps=total)
         self._batches = batches
         self._told = (0, 0, 0.0, 0.0)
 
@@ -185,8 +220,11 @@ class _Worker:
                 break
             found = self._trainer.step(batch.input, batch.target, batch.weight)
             taken += 1
-            rows += len(batch.input)
-            loss += found * len(batch.input)
+            if math.isfinite(found):
+                # Nothing was learned in a step that was left out.
+                count = _count(batch)
+                rows += count
+                loss += found * count
         self._told = (taken, rows, loss, float(rows))
 
     def told(self) -> tuple[int, int, float, float]:
@@ -264,11 +302,15 @@ def _kept_names(network: Network) -> set[str]:
     }
 
 
-def _parts(data: Data, config: TrainingConfig, workers: int) -> Any:  # noqa: ANN401 - a function
-    """Returns what gives a worker's batches by its number."""
+def _parts(
+    network: Network, data: Data, config: TrainingConfig, workers: int
+) -> tuple[Callable[[int], Iterator[TrainingBatch]], int | None]:
+    """Returns what gives a worker's batches by its number, and how many steps one takes at most."""
     if isinstance(data, ByShard):
-        return lambda number: _of_shard(data.data.of_shard(number, workers), config.epochs)
-    source = as_source(data)
+        counts = [data.steps(epoch, workers) for epoch in range(config.epochs)]
+        total = None if None in counts else sum(count or 0 for count in counts)
+        return lambda number: _of_shard(data.data.of_shard(number, workers), config.epochs), total or None
+    source = as_source(_as_rows(network, config, data))
     if not isinstance(source, ArraySource):
         raise DataError(
             "train_locally takes arrays, or data of loom.data.by_shard: what each worker learns from has to "
@@ -279,10 +321,16 @@ def _parts(data: Data, config: TrainingConfig, workers: int) -> Any:  # noqa: AN
             f"train_locally: batches of {config.batch_size} samples are too small for {workers} workers; set "
             f"batch_size to {workers} or more"
         )
-    return lambda number: _of_arrays(source, config, (number, workers))
+    given: Any = data
+    batch = source.batch
+    if engine_of(network).ports is not None:
+        # A trainer takes names.
+        batch = given if isinstance(given, TrainingBatch) else TrainingBatch(*given)
+    total = config.epochs * -(-source.rows // config.batch_size)
+    return lambda number: _of_arrays(batch, source.rows, config, (number, workers)), total
 
 
-def _of_shard(part: Iterable[Any], epochs: int) -> Iterator[Any]:
+def _of_shard(part: Iterable[Any], epochs: int) -> Iterator[TrainingBatch]:
     for epoch in range(epochs):
         if hasattr(part, "set_epoch"):
             part.set_epoch(epoch)
@@ -293,17 +341,21 @@ def _of_shard(part: Iterable[Any], epochs: int) -> Iterator[Any]:
 
 
 def _of_arrays(
-    source: ArraySource, config: TrainingConfig, worker: tuple[int, int]
+    batch: TrainingBatch, samples: int, config: TrainingConfig, worker: tuple[int, int]
 ) -> Iterator[TrainingBatch]:
     number, workers = worker
-    batch: Any = source.batch
     for epoch in range(config.epochs):
-        order = np.arange(source.rows)
+        order = np.arange(samples)
         if config.shuffle:
-            order = np.random.default_rng((config.seed, epoch)).permutation(source.rows)
-        for start in range(0, source.rows, config.batch_size):
+            order = np.random.default_rng((config.seed, epoch)).permutation(samples)
+        for start in range(0, samples, config.batch_size):
             rows = order[start : start + config.batch_size]
             rows = rows[share(len(rows), workers, number)]
             if len(rows):
-                weight = None if batch.weight is None else batch.weight[rows]
-                yield TrainingBatch(batch.input[rows], batch.target[rows], weight)
+                yield cast("TrainingBatch", taken(batch, rows))
+
+
+def _count(batch: TrainingBatch) -> int:
+    """Returns how many samples a batch has."""
+    given: Any = batch.input
+    return len(next(iter(given.values())) if isinstance(given, Mapping) else given)

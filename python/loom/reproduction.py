@@ -137,7 +137,8 @@ def reproduce(
         )
     _check_same(known, net, settings, data, validation)
     steps = "steps" if len(known.marks) > len(known.loss_history) else "epochs"
-    result = train(net, data, settings, validation, began, observe=observe, receipt=steps)
+    # In steps as the receipt has them, whatever processes this one belongs to.
+    result = train(net, data, settings, validation, began, observe=observe, receipt=steps, distributed=None)
     if result.receipt is None:
         raise StateError("training has left no receipt")
     return Reproduction(known.difference(result.receipt), result.receipt, net)

@@ -43,6 +43,7 @@ __all__ = [
     "Warmup",
     "plot_schedules",
     "require_known_epochs",
+    "require_known_length",
     "resolve",
 ]
 
@@ -317,6 +318,29 @@ def require_known_epochs(schedule: ScheduleLike) -> None:
         raise ConfigError(
             "Epochs: nothing says here how many steps an epoch has; give the schedule its steps_per_epoch"
         )
+
+
+def require_known_length(schedule: ScheduleLike, why: str) -> None:
+    """Refuses a schedule that has to know how long a run is, where nobody does.
+
+    Args:
+        schedule: The schedule.
+        why: Why nobody knows, and what tells it, for the message.
+
+    Raises:
+        ConfigError: It is such a one.
+    """
+    require_known_epochs(schedule)
+    if isinstance(schedule, Schedule) and _spans_the_run(schedule):
+        raise ConfigError(f"{type(schedule).__name__} spans the whole run, whose length is unknown {why}")
+
+
+def _spans_the_run(schedule: Schedule) -> bool:
+    if isinstance(schedule, Warmup):
+        return isinstance(schedule.then, Schedule) and _spans_the_run(schedule.then)
+    if isinstance(schedule, Epochs):
+        return isinstance(schedule.schedule, Schedule) and _spans_the_run(schedule.schedule)
+    return getattr(schedule, "steps", 1) is None
 
 
 def resolve(value: ScheduleLike | None) -> Schedule:

@@ -16,7 +16,7 @@ from loom.errors import DataError
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe
 from loom.network import Network
-from loom.schedules import require_known_epochs
+from loom.schedules import require_known_epochs, require_known_length
 from loom.training.automatic import is_open, settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Form
@@ -45,7 +45,7 @@ class Trainer:
             `Network.measures`.
 
     Raises:
-        ConfigError: A setting is out of range.
+        ConfigError: A setting is out of range, or the schedule spans the run and nobody says how long it is.
         DeviceError: The config names a GPU that is not there.
 
     Examples:
@@ -69,6 +69,12 @@ class Trainer:
         self.network = network
         engine = engine_of(network)
         self.config = weighed(engine, settled_outputs(engine, check_training(config)))
+        if total_steps is None:
+            require_known_length(
+                self.config.schedule,
+                "where steps come one by one; say how many, loom.Trainer(..., total_steps=1000), or give the "
+                "schedule its steps",
+            )
         require_known_epochs(self.config.schedule)
         engine.build()
         engine.check_idle("a trainer")

@@ -330,3 +330,12 @@ def test_other_frameworks_names_for_a_gpu_are_answered_with_ours(device: str, ou
 def test_metrics_need_different_names() -> None:
     with pytest.raises(ConfigError, match="different names, got accuracy, accuracy"):
         TrainingConfig(metrics=["accuracy", metrics.Accuracy()])
+
+
+def test_a_metric_does_not_stand_where_the_loss_does() -> None:
+    def loss(output: object, target: object) -> float:
+        return 0.0
+
+    for given in ([loss], {"kind": ["accuracy", loss]}):
+        with pytest.raises(ConfigError, match='called "loss" stands where the loss does'):
+            TrainingConfig(metrics=given)  # type: ignore[arg-type]

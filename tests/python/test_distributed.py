@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -139,6 +141,21 @@ def test_moments_that_ranks_hold_in_parts_change_no_bit(name: str, optimizer: st
         assert split == [alone] * count
 
 
+@pytest.mark.parametrize("parts", [{"split_moments": True}, {"split_moments": True, "split_gradients": True}])
+def test_rates_change_while_ranks_hold_moments_in_parts(parts: dict[str, Any]) -> None:
+    def run(ranks: Any, **more: Any) -> tuple[str, bytes, list[float]]:
+        net = perceptron()
+        config = loom.TrainingConfig(**{**SETTINGS, "epochs": 5, "shards": 4, "learning_rate": 0.1, **more})
+        hook = loom.ReduceLROnPlateau(monitor="loss", patience=0, factor=0.5, min_delta=9.0)
+        result = loom.train(net, (TABLE, KINDS), config, callbacks=[hook], distributed=ranks)
+        assert hook.scale == 0.0625
+        return net.fingerprint(), net.to_bytes(optimizer=True), result.loss_history
+
+    alone = run(None)
+    for count in (2, 3):
+        assert loom.distributed.threads(count, lambda ranks: run(ranks, **parts)) == [alone] * count
+
+
 def test_while_ranks_hold_moments_in_parts_nobody_saves_them_by_oneself() -> None:
     class Saves(loom.Callback):
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -241,6 +258,79 @@ def test_callbacks_of_ones_own_run_in_rank_0_and_all_stop_with_it() -> None:
 
     assert loom.distributed.threads(3, run) == [2, 2, 2]
     assert seen == [(0, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("grain", [True, "steps"])
+def test_every_rank_has_the_receipt(grain: Any) -> None:
+    """Rank 0 alone had it, so that an unchanged script which saves it failed in the others."""
+
+    def run(ranks: Any) -> loom.Receipt | None:
+        config = loom.TrainingConfig(**SETTINGS, shards=4, device="cpu")
+        return loom.train(perceptron(), (TABLE, KINDS), config, receipt=grain, distributed=ranks).receipt
+
+    alone = run(None)
+    assert alone is not None
+    assert loom.distributed.threads(3, run) == [alone] * 3
+    assert loom.reproduce(alone, (TABLE, KINDS)).matches
+
+
+def test_what_each_process_does_by_itself_takes_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but the first waited for the folder in vain."""
+    monkeypatch.setattr("loom.training.sharing.current", Ranks)
+    config = loom.TrainingConfig(loss="cross_entropy", verbose=False)
+    trainer = loom.TweenTrainer(perceptron(), loom.TweenConfig(mode="chain_rule"))
+    with pytest.raises(loom.ConfigError, match=r"learning by targets .* 9 processes.* leave run= out"):
+        trainer.fit((TABLE, KINDS), config, run=tmp_path / "run")
+    with pytest.raises(loom.ConfigError, match=r"train_stepping .* 9 processes.* leave run= out"):
+        loom.train_stepping(loom.Mesh(perceptron()), [], run=tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_processes_that_have_parted_say_why() -> None:
+    """The first one said that a handle was closed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()[:2]
+    messages: list[str] = []
+
+    def run(rank: int) -> None:
+        ranks = loom.distributed.Sockets(rank, 2, address, b"key")
+        assert ranks.to_all(b"here") == [b"here"] * 2
+        if rank == 0:
+            ranks.fail("ConfigError: other settings")
+        for _ in range(2):
+            with pytest.raises(loom.StateError) as found:
+                ranks.to_all(b"again")
+            messages.append(str(found.value))
+
+    workers = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(messages) == 4
+    assert all("rank 0 could not go on: ConfigError: other settings" in message for message in messages)
+    assert sum("together no more" in message for message in messages) == 3
+
+
+@pytest.mark.parametrize("hook", ["on_train_begin", "on_train_batch_end", "on_test_begin", "on_epoch_end"])
+def test_a_callback_that_interrupts_ends_all_after_the_same_step(hook: str) -> None:
+    """The others waited for a step that never came."""
+
+    def interrupt(*told: Any) -> None:
+        raise KeyboardInterrupt
+
+    def run(ranks: Any) -> tuple[str, str]:
+        net = perceptron()
+        config = loom.TrainingConfig(**SETTINGS, shards=4, validation_split=0.2)
+        callbacks = [loom.LambdaCallback(**{hook: interrupt})]
+        result = loom.train(net, (TABLE, KINDS), config, callbacks=callbacks, distributed=ranks)
+        return net.fingerprint(), result.stop_reason
+
+    found = loom.distributed.threads(3, run)
+    assert found == [found[0]] * 3
+    assert found[0][1] == "interrupted"
 
 
 class Ranks:

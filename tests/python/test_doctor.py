@@ -566,3 +566,12 @@ def test_classes_are_called_by_their_labels(named: bool) -> None:
         known = loom.doctor(net, (X[2:], y[2:]), config(), validation=(X[:2], y[:2]))
         seen = {entry.name: entry.seen for entry in known.findings}
         assert seen["classes-missing-in-training"].endswith("has none of: cat.")
+
+
+@pytest.mark.parametrize("labels", [["ant", "bee", "cat"], [3, 7, 40]])
+def test_labels_that_come_in_batches_are_known(labels: list[str]) -> None:
+    """Numbers were said to be out of range."""
+    net = sound()
+    net.card = loom.ModelCard(labels=labels)
+    data = loom.data.stream(X, np.array(labels)[Y], batch_size=40)
+    assert not loom.doctor(net, data, config()).findings

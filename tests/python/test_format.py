@@ -116,7 +116,8 @@ def test_cards_go_with_the_network_wherever_it_goes(tmp_path: Path) -> None:
     [
         {"labels": "cat"},
         {"labels": ["cat", "cat"]},
-        {"labels": [1, 2]},
+        {"labels": [1, "2"]},
+        {"labels": [1, 1]},
         {"description": 3},
         {"metadata": ["no dictionary"]},
         {"metadata": {"array": np.zeros(2)}},

@@ -57,6 +57,28 @@ def test_labels_are_learned_as_indices_are(tmp_path: Path, kind: str, loss: str)
     assert report.accuracy == pytest.approx(np.mean(found == labels))
 
 
+def likelihood(output: Any, target: Any) -> tuple[Any, Any]:
+    """Cross-entropy by hand, of class indices."""
+    shares = np.exp(output - output.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    rows = np.arange(len(target))
+    losses = -np.log(shares[rows, target])
+    shares[rows, target] -= 1
+    return losses, shares
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_losses_of_ones_own_get_the_indices_of_labels(kind: str) -> None:
+    plain, named = net(), net()
+    settings: Any = {"loss": likelihood, "epochs": 3, "learning_rate": 0.1, "verbose": False}
+    plain.fit(X, Y, metrics=["accuracy"], **settings)
+    named.fit(X, KINDS[kind], metrics=["accuracy"], **settings)
+    np.testing.assert_array_equal(named.layers[0].weight, plain.layers[0].weight)
+    assert named.evaluate((X, KINDS[kind])) == plain.evaluate((X, Y))
+    config = loom.TrainingConfig(loss=likelihood)
+    assert loom.Trainer(named, config).step(X, KINDS[kind]) == loom.Trainer(plain, config).step(X, Y)
+
+
 @pytest.mark.parametrize("make", [np.array, list])
 def test_booleans_are_two_classes(make: Any) -> None:
     truth = make((Y == 0).tolist())
@@ -131,6 +153,42 @@ def test_labels_in_batches() -> None:
     named.fit(Batches(), epochs=3, verbose=False)
     np.testing.assert_array_equal(named.layers[0].weight, plain.layers[0].weight)
     assert named.evaluate(Batches()) == plain.evaluate((X, Y), batch_size=30)
+
+
+@pytest.mark.parametrize("make", [list, np.array])
+def test_labels_that_are_numbers_are_known_before_batches_come(tmp_path: Path, make: Any) -> None:
+    labels = np.array([7, 3, 40])
+    target = labels[Y]
+    named, plain = net(), net()
+    named.card = loom.ModelCard(labels=make(labels.tolist()))
+    assert named.card.labels == ("7", "3", "40")
+    named.card = loom.ModelCard(labels=named.card.labels, license="MIT")
+    settings: Any = {"loss": "cross_entropy", "epochs": 3, "verbose": False, "class_weight": {40: 2.0}}
+    named.fit(loom.data.stream(X, target, batch_size=20), **settings)
+    settings["class_weight"] = {2: 2.0}
+    plain.fit(loom.data.stream(X, Y, batch_size=20), **settings)
+    np.testing.assert_array_equal(named.layers[0].weight, plain.layers[0].weight)
+    named.save(tmp_path / "named.loom")
+    again = loom.load(tmp_path / "named.loom")
+    np.testing.assert_array_equal(again.predict_classes(X), labels[plain.predict(X).argmax(axis=1)])
+    assert again.evaluate((X, target)) == plain.evaluate((X, Y))
+    for wrong in ([3, "7"], [True, False], [0.5, 1.5]):
+        with pytest.raises(loom.ConfigError, match="texts, or whole numbers"):
+            loom.ModelCard(labels=wrong)  # type: ignore[arg-type]
+
+
+def test_outputs_know_labels_that_are_numbers_before_batches_come() -> None:
+    named, plain = of_two_outputs(), of_two_outputs()
+    named.card = loom.ModelCard(labels={"kind": [3, 7, 40]})
+    assert named.card.labels == {"kind": ("3", "7", "40")}
+    loss = {"kind": "cross_entropy", "size": "mse"}
+    for network, target in ((named, KINDS["integer"]), (plain, Y)):
+        y = {"kind": target, "size": X[:, 0]}
+        data: Any = loom.data.stream({"x": X}, y, batch_size=20)
+        network.fit(data, loss=loss, epochs=2, verbose=False)
+    np.testing.assert_array_equal(named.layers[0].weight, plain.layers[0].weight)
+    found = named.predict_classes({"x": X})["kind"]
+    np.testing.assert_array_equal(found, np.array([3, 7, 40])[plain.predict({"x": X})["kind"].argmax(axis=1)])
 
 
 def test_validation_has_labels_too_and_runs_are_kept(tmp_path: Path) -> None:

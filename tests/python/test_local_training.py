@@ -111,6 +111,77 @@ def test_one_worker_that_meets_itself_is_the_plain_training() -> None:
         np.testing.assert_allclose(net.state_dict()[name], values, rtol=1e-6, atol=1e-7, err_msg=name)
 
 
+@pytest.mark.parametrize("labels", [["cat", "dog", "eel"], [3, 7, 40]])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_labels_are_learned_as_indices_are(labels: Any, ranks: int) -> None:
+    def run(rank: Any, target: Any, weight: Any) -> tuple[str, list[float]]:
+        net = classifier()
+        settings = config(loss="cross_entropy", class_weight=weight, ignore_findings="all")
+        data = (X.astype("float32"), target)
+        result = loom.train_locally(net, data, settings, workers=3, local_steps=2, distributed=rank)
+        assert net.card.labels in {None, tuple(map(str, labels))}
+        return net.fingerprint(), result.loss_history
+
+    plain = run(None, KINDS, {1: 4.0})
+    target = np.array(labels)[KINDS]
+    found = loom.distributed.threads(ranks, lambda rank: run(rank, target, {labels[1]: 4.0}))
+    assert found == [plain] * ranks
+
+
+def test_tables_are_learned_from() -> None:
+    frame = {"a": X[:, 0], "b": X[:, 1], "kind": np.array(["cat", "dog", "eel"])[KINDS]}
+    net = loom.Sequential([nn.Dense(3)], input_shape=2, seed=1)
+    settings = config(loss="auto", ignore_findings="all")
+    result = loom.train_locally(net, loom.data.columns(frame, target="kind"), settings, workers=2)
+    assert result.rows == 3 * 70
+    assert set(net.predict_classes({"a": X[:, 0], "b": X[:, 1]})) <= {"cat", "dog", "eel"}
+
+
+def test_inputs_and_outputs_with_names() -> None:
+    """Of data by shard the loss was a mean by the number of inputs."""
+
+    def run(ranks: Any, *, shards: bool) -> tuple[str, list[float], int]:
+        net = loom.Network(inputs={"left": 2, "right": 3}, grid=(1, 3), seed=0)
+        net.link((0, 0), (0, 2), combine="concat")[0, 0].add(nn.Dense(4))
+        net.enter("right", (0, 1))[0, 1].add(nn.Dense(4))
+        net[0, 2].add(nn.Dense(3))
+        net.output("kind", (0, 2))
+        x = {"left": X[:, :2], "right": X[:, 2:]}
+        y = {"kind": np.array(["cat", "dog", "eel"])[KINDS]}
+        data: Any = (x, y)
+        if shards:
+            net.card = loom.ModelCard(labels={"kind": ["cat", "dog", "eel"]})
+            data = loom.data.by_shard(loom.data.stream(x, y, batch_size=20, shuffle=False))
+        # Nothing is learned, so that losses are those of the rows.
+        settings = config(loss={"kind": "cross_entropy"}, learning_rate=0.0, ignore_findings="all")
+        result = loom.train_locally(net, data, settings, workers=4, local_steps=4, distributed=ranks)
+        expected = net.evaluate((x, y), loss={"kind": "cross_entropy"})["loss"]
+        np.testing.assert_allclose(result.loss_history, expected, rtol=1e-5)
+        return net.fingerprint(), result.loss_history, result.rows
+
+    for shards in (False, True):
+        alone = run(None, shards=shards)
+        assert alone[2] == 3 * 70
+        assert loom.distributed.threads(2, lambda ranks, by=shards: run(ranks, shards=by)) == [alone] * 2
+
+
+@pytest.mark.parametrize("data", [None, by_shard])
+def test_schedules_span_the_steps_of_a_worker(data: Any) -> None:
+    """Workers stood still after the first step."""
+    assert trained(None, data, schedule="linear") == trained(
+        None, data, schedule=loom.schedules.Linear(steps=3 * (4 if data is None else 5))
+    )
+
+
+def test_steps_that_are_left_out_count_for_nothing() -> None:
+    x = X.copy()
+    x[7, 0] = 1e200
+    net = loom.Sequential([nn.Dense(2)], input_shape=5, seed=1, precision="float64")
+    result = loom.train_locally(net, (x, Y), config(on_nonfinite="skip"), workers=4, local_steps=12)
+    assert np.isfinite(result.loss_history).all()
+    assert 0 < result.rows < 3 * 70
+
+
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(loom.DataError, match="by_shard"):
         loom.train_locally(line(), [(X, Y)], config())
@@ -118,6 +189,12 @@ def test_what_cannot_be_is_refused() -> None:
         loom.train_locally(line(), (X, Y), config(), workers=30)
     with pytest.raises(loom.ConfigError, match="metrics"):
         loom.train_locally(line(), (X, Y), config(metrics=["mae"]))
+    for setting in ({"accumulate": 2}, {"exchange": "int8"}, {"shards": 4}, {"split_moments": True}):
+        with pytest.raises(loom.ConfigError, match=f"not take {next(iter(setting))}"):
+            loom.train_locally(line(), (X, Y), config(**setting))
+    endless = loom.data.by_shard(loom.data.generate(lambda epoch, shard, shards: [(X, Y)]))
+    with pytest.raises(loom.ConfigError, match="Cosine spans the whole run"):
+        loom.train_locally(line(), endless, config(schedule="cosine"))
     with pytest.raises(loom.ConfigError, match="workers=3"):
         loom.distributed.threads(
             3, lambda ranks: loom.train_locally(line(), (X, Y), config(), workers=2, distributed=ranks)

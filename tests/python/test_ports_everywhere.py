@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -385,3 +386,26 @@ def test_one_input_of_whole_numbers_without_a_name_has_outputs_with_names() -> N
     assert loom.Trainer(net, quiet()).step(x, y) == loom.Trainer(named, quiet()).step({"word": x}, y)
     found, expected = loom.find_rate(net, (x, y), quiet()), loom.find_rate(named, ({"word": x}, y), quiet())
     np.testing.assert_array_equal(found.losses, expected.losses)
+
+
+def test_files_pickles_receipts_and_runs_know_metrics_by_output(tmp_path: Path) -> None:
+    """Files and pickles forgot them, receipts could not be followed, and runs took others for the same."""
+    net, told = heads(), data()
+    config = quiet(metrics={"kind": ["accuracy", "f1"], "age": ["mae", lambda given, wanted: 1.0]})
+    result = loom.train(net, told, config, receipt=True, run=tmp_path / "run")
+    expected = net.evaluate(told)
+    assert {"kind_accuracy", "kind_f1", "age_mae"} < expected.keys()
+    net.save(tmp_path / "net.loom")
+    for again in (loom.load(tmp_path / "net.loom"), pickle.loads(pickle.dumps(net))):
+        # A function need not be known elsewhere.
+        assert again.evaluate(told) == {name: expected[name] for name in expected if "lambda" not in name}
+    assert result.receipt is not None
+    with pytest.raises(ConfigError, match="unknown metric"):
+        loom.reproduce(result.receipt, told)
+    assert loom.reproduce(result.receipt, told, config=config).matches
+    others = quiet(metrics={"kind": ["accuracy", "f1"], "age": ["r2"]})
+    with pytest.raises(ConfigError, match=r"training\.metrics"):
+        loom.train(heads(), told, others, run=tmp_path / "run")
+    receipt = loom.train(heads(), told, others, receipt=True).receipt
+    assert receipt is not None
+    assert loom.reproduce(receipt, told).matches

@@ -231,6 +231,18 @@ def test_runs_in_folders_keep_their_receipt(tmp_path: Path) -> None:
     assert loom.reproduce(first, data).matches
 
 
+def test_a_run_that_goes_on_begins_in_its_receipt_as_it_did(tmp_path: Path) -> None:
+    """It was said to have begun at the learning rates that a plateau had left it."""
+    data, ends = blobs(100), loom.LambdaCallback(on_epoch_begin=lambda epoch, logs=None: 1 / (epoch != 3))
+    plateau: Any = {"monitor": "loss", "patience": 0, "min_delta": 9.0}
+    run = loom.RunFolder(tmp_path / "run", every_steps=1, background=False)
+    with pytest.raises(ZeroDivisionError):
+        receipt_of(mlp(), data, callbacks=[loom.ReduceLROnPlateau(**plateau), ends], run=run)
+    found = receipt_of(mlp(), data, callbacks=[loom.ReduceLROnPlateau(**plateau)], run=run)
+    assert found == receipt_of(mlp(), data, callbacks=[loom.ReduceLROnPlateau(**plateau)])
+    assert loom.reproduce(found, data, callbacks=[loom.ReduceLROnPlateau(**plateau)]).matches
+
+
 def test_tweening_has_receipts_to_compare() -> None:
     data = blobs(100)
     found = [loom.TweenTrainer(mlp()).fit(data, CONFIG, receipt=True).receipt for _ in range(2)]

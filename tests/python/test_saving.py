@@ -97,6 +97,15 @@ def test_copies_are_whole_and_their_own(trained: loom.Network, copied: Any) -> N
     assert weights(other) == weights(trained)
 
 
+@pytest.mark.parametrize("setting", [{"class_weight": {1: 5.0}}, {"label_smoothing": 0.2}])
+def test_files_keep_what_changes_the_loss_that_is_told(tmp_path: Path, setting: Any) -> None:
+    """It was evaluated by another loss once it was loaded."""
+    net = mlp()
+    loom.train(net, blobs(), quiet(**setting))
+    net.save(tmp_path / "net.loom")
+    assert loom.load(tmp_path / "net.loom").evaluate(blobs()) == net.evaluate(blobs())
+
+
 def test_metrics_of_one_s_own_do_not_stand_in_the_way_of_a_pickle() -> None:
     net = mlp()
     loom.train(net, blobs(), quiet(metrics=["accuracy", lambda outputs, targets: 0.0]))

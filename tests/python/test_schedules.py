@@ -236,3 +236,16 @@ def test_training_follows_the_rates() -> None:
 def test_numbers_that_are_none_are_refused(arguments: tuple[Any, Any, Any]) -> None:
     with pytest.raises(loom.ConfigError, match="Cosine: "):
         schedules.Cosine().rate(*arguments)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", schedules.Warmup(5, then="linear"), schedules.OneCycle()])
+def test_who_takes_steps_one_by_one_says_how_many(schedule: Any) -> None:
+    """Without it nothing moved after the first step."""
+    config = loom.TrainingConfig(schedule=schedule, loss="mse", device="cpu")
+    net = loom.Sequential([loom.nn.Dense(1)], input_shape=1)
+    with pytest.raises(loom.ConfigError, match=r"spans the whole run, .* total_steps="):
+        loom.Trainer(net, config)
+    loom.Trainer(net, config, total_steps=9).step([[1.0]], [[1.0]])
+    with pytest.raises(loom.ConfigError, match=r"spans the whole run, .* total_updates="):
+        loom.Stepper(loom.Mesh(net, window=2), config)
+    loom.Stepper(loom.Mesh(net, window=2), config, total_updates=9).step([[1.0]], [[1.0]])

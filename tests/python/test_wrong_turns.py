@@ -67,6 +67,11 @@ TURNS: dict[str, tuple[Callable[[], object], str]] = {
     "None among layers": (lambda: net(nn.Dense(3), None), "got None; leave it out"),  # type: ignore[arg-type]
     "a layer that is called": (lambda: layers.Dense(8)(X), "a layer is not called: loom.Sequential"),
     "nn.Sequential as a network": (lambda: layers.Sequential([nn.Dense(3)]).fit(X, Y), "a network: nn.Seq"),
+    "the name of a network": (lambda: net().name, r'ModelCard\(metadata=\{"name": \.\.\.\}\)'),
+    "a network with a name": (
+        lambda: anything.Sequential([nn.Dense(3)], input_shape=4, name="a"),
+        r'ModelCard\(metadata=\{"name": \.\.\.\}\)',
+    ),
     "weights of a description": (lambda: layers.Dense(3).get_weights(), "once it stands in a network"),
     "a setting set later": (lambda: assigned(nn.Dense(3), "units", 4), r"Dense\(units=4\) makes another"),
     "inputs by name as a shape": (

@@ -38,6 +38,7 @@ class CallbackList:
         interrupts: Interrupts | None = None,
     ) -> None:
         self.callbacks = list(callbacks)
+        self._interrupts = interrupts
         self._open: AbstractContextManager[object] = nullcontext() if interrupts is None else interrupts.open
         self.stop_requested = False
         self.message = ""
@@ -119,7 +120,8 @@ class CallbackList:
                 interrupted = interrupt
             if callback.stop_training:
                 self._stop(f"{type(callback).__name__} stopped training")
-        if interrupted is not None:
+        # Processes that share a training end after the same step.
+        if interrupted is not None and not (self._interrupts is not None and self._interrupts.put_off()):
             raise interrupted
         return self.stop_requested
 

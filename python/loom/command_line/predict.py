@@ -87,7 +87,7 @@ def command(
     if classes and width == 1:
         names = ["class"]
     elif labels is not None and len(labels) == width:
-        names = list(labels)
+        names = [*map(str, labels)]
     # As short as their own precision has them.
     write_csv(target, names, [[str(value) for value in column] for column in columns.T])
 

@@ -27,8 +27,8 @@ def command(file: str, depth: int, *, flops: bool) -> None:
         write(card.description)
     if isinstance(card.labels, Mapping):
         for name, labels in card.labels.items():
-            write(f"classes of {name}: {', '.join(labels)}")
+            write(f"classes of {name}: {', '.join(map(str, labels))}")
     elif card.labels:
-        write(f"classes: {', '.join(card.labels)}")
+        write(f"classes: {', '.join(map(str, card.labels))}")
     if card.license:
         write(f"license: {card.license}")

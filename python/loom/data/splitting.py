@@ -18,7 +18,7 @@ from loom.data.extents import Padded
 from loom.data.frames import is_frame, read_frame, rows_of
 from loom.errors import ConfigError, DataError
 
-__all__ = ["folds", "hold_out", "split"]
+__all__ = ["folds", "hold_out", "split", "taken"]
 
 DataT = TypeVar("DataT")
 Rows = NDArray[np.intp]
@@ -45,7 +45,7 @@ def hold_out(source: ArraySource, fraction: float) -> tuple[ArraySource, ArraySo
             f"and {held} for validation; both need at least one"
         )
     cuts = slice(0, kept), slice(kept, source.rows)
-    first, last = (ArraySource(_taken(source.batch, cut), cut.stop - cut.start) for cut in cuts)
+    first, last = (ArraySource(taken(source.batch, cut), cut.stop - cut.start) for cut in cuts)
     return first, last
 
 
@@ -253,20 +253,25 @@ def _length(part: Foreign) -> int:
 def _part(data: Foreign, rows: Rows) -> Foreign:
     """Returns some rows of samples, targets and weights, or of a frame, in the form that they have."""
     # By itself a list is one of samples.
-    return [*_taken(tuple(data), rows)] if isinstance(data, list) else _taken(data, rows)
+    return [*taken(tuple(data), rows)] if isinstance(data, list) else taken(data, rows)
 
 
-def _taken(data: Foreign, rows: Rows | slice) -> Foreign:
-    """Returns some rows of data, in the form that it has."""
+def taken(data: Foreign, rows: Rows | slice) -> Foreign:
+    """Returns some rows of data, in the form that it has.
+
+    Args:
+        data: Arrays, lists, dictionaries or frames, a tuple of these, or a `TrainingBatch`.
+        rows: Which rows.
+    """
     if isinstance(data, TrainingBatch):
-        weight = None if data.weight is None else _taken(data.weight, rows)
-        return replace(data, input=_taken(data.input, rows), target=_taken(data.target, rows), weight=weight)
+        weight = None if data.weight is None else taken(data.weight, rows)
+        return replace(data, input=taken(data.input, rows), target=taken(data.target, rows), weight=weight)
     if isinstance(data, dict):
-        return {name: _taken(part, rows) for name, part in data.items()}
+        return {name: taken(part, rows) for name, part in data.items()}
     if isinstance(data, tuple):
-        return tuple(None if part is None else _taken(part, rows) for part in data)
+        return tuple(None if part is None else taken(part, rows) for part in data)
     if isinstance(data, Padded):
-        return Padded(_taken(data.values, rows), _taken(data.lengths, rows))
+        return Padded(taken(data.values, rows), taken(data.lengths, rows))
     if isinstance(data, list) and len({_extents(row) for row in data}) > 1:
         chosen = range(*rows.indices(len(data))) if isinstance(rows, slice) else rows
         return [data[row] for row in chosen]

@@ -49,6 +49,7 @@ class Sockets:
     def __init__(self, rank: int, size: int, address: tuple[str, int], key: bytes) -> None:
         self.rank, self.size = rank, size
         self._others: dict[int, Connection] = {}
+        self._parted: str | None = None
         self._patience = patience()
         if rank == 0:
             self._gather(address, key)
@@ -58,6 +59,7 @@ class Sockets:
 
     def to_each(self, parts: Sequence[bytes]) -> list[bytes]:
         """Hands each process a part; see `Communicator`."""
+        self._check_together()
         if self.rank != 0:
             for part in parts:
                 self._send(0, part)
@@ -71,6 +73,7 @@ class Sockets:
 
     def to_all(self, part: bytes) -> list[bytes]:
         """Hands all processes the same; see `Communicator`."""
+        self._check_together()
         if self.rank != 0:
             self._send(0, part)
             return [self._receive(0) for _ in range(self.size)]
@@ -85,7 +88,15 @@ class Sockets:
         """Tells the others why; whoever waits for this process raises it."""
         self._part_with(f"rank {self.rank} could not go on: {message}")
 
+    def _check_together(self) -> None:
+        if self._parted is not None:
+            raise StateError(
+                f"the processes are together no more since a training has failed: {self._parted}; start them "
+                "again"
+            )
+
     def _part_with(self, message: str) -> None:
+        self._parted = self._parted or message
         for connection in self._others.values():
             with suppress(OSError):
                 connection.send_bytes(_GOODBYE + message.encode())

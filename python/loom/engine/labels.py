@@ -50,10 +50,11 @@ def compares_labels(loss: LossLike | str, output_shape: tuple[int, ...]) -> bool
     """Whether a loss compares an output with classes, which labels may stand for.
 
     Args:
-        loss: The loss, or "auto", which compares several outputs with class indices.
+        loss: The loss, or "auto", which compares several outputs with class indices, as one of the user's own
+            does that has seen no target yet.
         output_shape: One sample's output, without the batch.
     """
-    if isinstance(loss, str) and loss == losses.AUTO:
+    if loss == losses.AUTO or losses.is_undecided(loss):
         return losses.class_count(output_shape) > 1
     return losses.is_classification(loss) or (output_shape == (1,) and losses.name_of(loss) in BINARY)
 

@@ -280,6 +280,12 @@ def is_own(value: LossLike | str) -> bool:
     return isinstance(resolve(value), (Cosine, Expr, OwnLoss))
 
 
+def is_undecided(value: LossLike | str) -> bool:
+    """Returns whether a loss of the user's own has seen no target yet, which may be class indices."""
+    loss = resolve(value)
+    return isinstance(loss, OwnLoss) and not loss.labelled and loss.classes is None
+
+
 def target_kind(value: LossLike | str) -> TargetKind:
     """Returns what a loss takes as targets.
 

@@ -26,7 +26,7 @@ from loom.measuring.settings import resolve_observe, watch_settings
 from loom.mesh.keeping import MeshKeeper
 from loom.mesh.mesh import Mesh, native_mesh
 from loom.mesh.result import SteppingResult
-from loom.schedules import require_known_epochs
+from loom.schedules import require_known_epochs, require_known_length
 from loom.training.automatic import is_open
 from loom.training.config import TrainingConfig, check_training
 from loom.training.identity import settings_identity
@@ -37,6 +37,7 @@ from loom.training.record import record_of
 from loom.training.run_folder import RunFolder
 from loom.training.run_store import RunStore
 from loom.training.settings import engine_config
+from loom.training.sharing import require_alone
 from loom.tweening.config import TweenConfig, check_tween
 
 __all__ = ["Stepper", "SteppingResult", "train_stepping"]
@@ -73,7 +74,7 @@ class Stepper:
         observe: True, or a `loom.Observe`, measures every layer; see `Network.measures`.
 
     Raises:
-        ConfigError: A setting is out of range.
+        ConfigError: A setting is out of range, or the schedule spans the run and nobody says how long it is.
         InvalidValueError: The window is shorter than the ticks between two updates, the output cell
             ends in a softmax that the loss computes itself or hands on the input alone, or the tween
             mode is one of the difference modes, whose feedback maps know no ticks.
@@ -147,6 +148,12 @@ class Stepper:
             1 if total_updates is None else whole("Stepper", "total_updates", total_updates, least=1),
         )
         rule = None if tween is None else check_tween(tween)
+        if total_updates is None:
+            require_known_length(
+                settings.schedule,
+                "where samples come one by one; say how many updates there will be, total_updates=1000, or "
+                "give the schedule its steps",
+            )
         require_known_epochs(settings.schedule)
         self.mesh = mesh
         self._made_of = (extents, cell, flag("Stepper", "resume", resume))
@@ -310,6 +317,7 @@ def train_stepping(
         if run is not None:
             if not isinstance(mesh, Mesh):
                 raise ConfigError(f"train_stepping trains a loom.Mesh, got {mesh!r}")
+            require_alone("train_stepping")
             identity = {
                 "learning": "stepping",
                 "training": settings_identity(settings),

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,9 @@ from loom._settings.encoding import encode
 from loom._settings.endings import check_ending
 from loom._settings.suggestions import shown, unknown
 from loom.card import ModelCard
+from loom.data import Classes
 from loom.engine import Engine, HasEngine, engine_of
-from loom.engine.told import tell, told
+from loom.engine.told import remember_classes, remember_classes_by_output, tell, told
 from loom.errors import ConfigError, FileError, SerializationError
 from loom.training.record import TrainingRecord, record_of
 
@@ -183,8 +185,31 @@ def write_card(engine: Engine, card: object) -> None:
             if name not in names:
                 raise unknown("card: output", name, names)
     everything = told(engine.native)
-    everything["card"] = None if card == ModelCard() else encode(card)
+    given, by_output = _numbers(card.labels), {}
+    if isinstance(card.labels, Mapping):
+        by_output = {name: _numbers(labels) for name, labels in card.labels.items()}
+    named = _as_texts(card)
+    everything["card"] = None if named == ModelCard() else encode(named)
     tell(engine.native, everything)
+    if given is not None:
+        remember_classes(engine.native, given)
+    if told_by_number := {name: classes for name, classes in by_output.items() if classes is not None}:
+        remember_classes_by_output(engine.native, told_by_number)
+
+
+def _numbers(labels: object) -> Classes | None:
+    """Returns the classes that labels are which targets have as numbers; None where they are texts."""
+    if not isinstance(labels, tuple) or not labels or isinstance(labels[0], str):
+        return None
+    return Classes("integer", labels)
+
+
+def _as_texts(card: ModelCard) -> ModelCard:
+    """Returns a card whose labels are what classes are called."""
+    labels = card.labels
+    if isinstance(labels, Mapping):
+        return replace(card, labels={name: [*map(str, each)] for name, each in labels.items()})
+    return card if labels is None else replace(card, labels=[*map(str, labels)])
 
 
 def recall(engine: Engine, record: TrainingRecord) -> None:

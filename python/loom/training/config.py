@@ -387,6 +387,8 @@ def _metrics(
     names = [metrics.name_of(metric) for metric in chosen]
     if len(set(names)) < len(names):
         raise ConfigError(f"TrainingConfig: metrics must have different names, got {', '.join(names)}")
+    if "loss" in names:
+        raise ConfigError('TrainingConfig: a metric called "loss" stands where the loss does; rename it')
     return chosen
 
 

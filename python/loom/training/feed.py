@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 
 from numpy.typing import NDArray
 
-from loom import _native, losses
+from loom import _native, losses, schedules
 from loom._typing import Precision, TargetKind
 from loom.convert import DividedWeights, SizedRows, as_input, as_numpy, as_real_array
 from loom.data import ArraySource, BatchSource, Classes, TrainingBatch, as_target
@@ -18,7 +18,6 @@ from loom.engine.ports import Ports
 from loom.engine.sizing import Sizing
 from loom.engine.told import classes_of
 from loom.errors import ConfigError, DataError
-from loom.schedules import Epochs, Schedule, Warmup, require_known_epochs
 from loom.training.config import TrainingConfig
 from loom.training.labelling import indexed, takes_labels
 from loom.training.ported import OutputParts, target_kinds
@@ -323,7 +322,7 @@ def _copied(examples: Examples) -> Examples:
 
 
 def require_known_length(config: TrainingConfig) -> None:
-    """Refuses schedules that need to know how long a run is, where nobody does.
+    """Refuses schedules that need to know how long a run is, where the data does not tell.
 
     Args:
         config: The settings.
@@ -331,18 +330,5 @@ def require_known_length(config: TrainingConfig) -> None:
     Raises:
         ConfigError: The schedule is such a one.
     """
-    schedule = config.schedule
-    require_known_epochs(schedule)
-    if isinstance(schedule, Schedule) and _spans_the_run(schedule):
-        raise ConfigError(
-            f"{type(schedule).__name__} spans the whole run, whose length is unknown because "
-            "the data has no len(); give the schedule its steps"
-        )
-
-
-def _spans_the_run(schedule: Schedule) -> bool:
-    if isinstance(schedule, Warmup):
-        return isinstance(schedule.then, Schedule) and _spans_the_run(schedule.then)
-    if isinstance(schedule, Epochs):
-        return isinstance(schedule.schedule, Schedule) and _spans_the_run(schedule.schedule)
-    return getattr(schedule, "steps", 1) is None
+    why = "because the data has no len(); give the schedule its steps"
+    schedules.require_known_length(config.schedule, why)

@@ -29,6 +29,7 @@ from loom.data import ArraySource, Data, Source, TrainingBatch, as_source
 from loom.data.buckets import Buckets
 from loom.errors import ConfigError
 from loom.training.config import TrainingConfig
+from loom.training.ported import metrics_as_given
 
 __all__ = ["callbacks_identity", "data_identity", "differences", "settings_identity"]
 
@@ -51,8 +52,10 @@ _CHUNK = 1 << 16
 
 def settings_identity(config: TrainingConfig) -> dict[str, JSON]:
     """Returns the settings of a training as plain JSON values; functions by their names."""
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    values["metrics"] = metrics_as_given(config.metrics)
     return {
-        field.name: _encoded(getattr(config, field.name))
+        field.name: _encoded(values[field.name])
         for field in fields(config)
         if field.name not in _NO_MATTER and (field.name != "exchange" or config.exchange != "float32")
     }
@@ -83,6 +86,8 @@ def _encoded(value: object) -> JSON:
     try:
         return encode(value)
     except ConfigError:
+        if isinstance(value, Mapping):
+            return {str(name): _encoded(entry) for name, entry in value.items()}
         entries = value if isinstance(value, (tuple, list)) else [value]
         return [_encoded(entry) if not callable(entry) else _name(entry) for entry in entries]
 

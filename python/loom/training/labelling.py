@@ -227,7 +227,8 @@ def _learned(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConf
 def _may_have_labels(config: TrainingConfig) -> bool:
     if isinstance(config.loss, Mapping):
         return False
-    return losses.is_classification(config.loss) or losses.name_of(config.loss) in BINARY
+    loss = config.loss
+    return losses.is_classification(loss) or losses.is_undecided(loss) or losses.name_of(loss) in BINARY
 
 
 def unequal(names: list[str], outputs: int, output: str | None = None) -> str:

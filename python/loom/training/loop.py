@@ -54,7 +54,7 @@ from loom.training.run_store import RunStore
 from loom.training.settings import TargetRule, engine_config
 from loom.training.shard_feed import ShardFeed
 from loom.training.shared_store import SharedStore
-from loom.training.sharing import Sharing, arithmetic, sharing
+from loom.training.sharing import Sharing, arithmetic, require_alone, sharing
 from loom.training.signs import case_of, warn_of_mistakes
 from loom.training.sized import dealt, told
 from loom.training.trainable import TrainableNetwork
@@ -104,6 +104,8 @@ def run_training(
     shared: Sharing | None = None
     if tween is None:
         shared, config = sharing(distributed, config, run)
+    elif run is not None:
+        require_alone("learning by targets")
     if shared is not None and observe is not None:
         raise ConfigError("a training in shards does not take observe=: measures are of whole steps")
     if tween is not None and engine_of(network).ports is not None:
@@ -160,11 +162,9 @@ def run_training(
             keeper = RunKeeper(stack.enter_context(store), network, identity)
             resume = keeper.resumes or resume
         with interrupts.open:
-            seen = None
-            if shared is None or shared.leads:
-                told_of = _learning(replace(config, validation_split=split), observe, tween)
-                learning = {**told_of, **callbacks_identity(callbacks)}
-                seen = witness(receipt, learning, data, validation)
+            told_of = _learning(replace(config, validation_split=split), observe, tween)
+            learning = {**told_of, **callbacks_identity(callbacks)}
+            seen = witness(receipt, learning, data, validation)
         claim, mine = engine.claim(), False
         try:
             with claim:
@@ -301,9 +301,11 @@ class _Run:
         self.progress = reporter(verbose=config.verbose) if shared is None or shared.leads else None
         stopping = config.early_stopping if isinstance(config.early_stopping, EarlyStopping) else None
         with interrupts.open:
-            listed = [self.progress, logged(), stopping, *callbacks, seen_by]
+            listed = [self.progress, logged(), stopping, *callbacks]
             if shared is not None:
                 listed = [*shared.callbacks(hook for hook in listed if hook is not None)]
+            # Every process gives a receipt.
+            listed.append(seen_by)
         if keeper is not None:
             keeper.check_device(self.engine.device)
             listed += keeper.callbacks(listed)
@@ -616,6 +618,9 @@ class _Run:
         """Prepares anew, without losing anything, after a callback has changed the layers."""
         if self.revision == self.engine.revision:
             return False
+        if self.shared is not None:
+            # Which layers there are does not change while they train: each process goes on with its part.
+            self.shared.split_at_once(self.engine.native)
         self.trainer = self._trainer(resume=True)
         return True
 

@@ -27,6 +27,7 @@ __all__ = [
     "LossOfOutput",
     "OutputParts",
     "loss_metrics",
+    "metrics_as_given",
     "metrics_under",
     "packed",
     "row_weights",
@@ -233,6 +234,20 @@ def metrics_under(given: Iterable[Any], chosen: Mapping[str, Any]) -> tuple[Any,
     return tuple(metric.under(chosen) if isinstance(metric, _OfOutput) else metric for metric in given)
 
 
+def metrics_as_given(given: Any) -> Any:  # noqa: ANN401 - of either form
+    """Returns metrics as a config is given them: of named outputs lists by output.
+
+    Args:
+        given: The metrics of any config.
+    """
+    if isinstance(given, Mapping) or not any(isinstance(metric, _MetricOfOutput) for metric in given):
+        return given
+    found: dict[str, list[Any]] = {}
+    for metric in given:
+        found.setdefault(metric.output, []).append(metric.metric)
+    return found
+
+
 def target_kinds(chosen: Mapping[str, Any]) -> dict[str, TargetKind]:
     """Returns what the loss of each output takes as targets.
 
@@ -333,7 +348,7 @@ class _MetricOfOutput(_OfOutput):
         metric: metrics.Metric | Callable[..., float],
     ) -> None:
         super().__init__(ports, output, chosen, metrics.name_of(metric))
-        self._metric = metric
+        self.output, self.metric = output, metric
 
     def __call__(self, outputs: NDArray[Any] | OutputParts, targets: NDArray[Any] | None = None) -> float:
         given, wanted, labelled = self._parts(outputs, targets)
@@ -341,9 +356,9 @@ class _MetricOfOutput(_OfOutput):
         if shares and bool(np.isin(wanted, (0.0, 1.0)).all()):
             wanted = wanted.argmax(axis=1 if wanted.ndim == 4 else -1)
         zero, several = losses.decides_at_zero(self._loss), self._classes > 1
-        if isinstance(self._metric, (metrics.Accuracy, metrics.Counted)) and (zero or not several):
-            return self._metric(given, wanted, threshold=0.0 if zero else 0.5)
-        return float(self._metric(given, wanted))
+        if isinstance(self.metric, (metrics.Accuracy, metrics.Counted)) and (zero or not several):
+            return self.metric(given, wanted, threshold=0.0 if zero else 0.5)
+        return float(self.metric(given, wanted))
 
 
 def _by_output(ports: Ports, given: object, loss: Mapping[str, Any]) -> tuple[Callable[..., float], ...]:

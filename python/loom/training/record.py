@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from loom.training.receipt import Receipt
 
 __all__ = ["HasRecord", "TrainingRecord", "portable", "record_of"]
+
+# What changes the loss that is told, where it is set.
+_WEIGHING = ("loss_weights", "class_weight", "label_smoothing")
 
 
 class TrainingRecord:
@@ -41,7 +44,7 @@ class TrainingRecord:
             told, self._recalled = self._recalled, None
             try:
                 self._judged_by = TrainingConfig.from_config(
-                    {name: told[name] for name in ("loss", "loss_weights", "metrics") if name in told}
+                    {name: told[name] for name in ("loss", "metrics", *_WEIGHING) if name in told}
                 )
             except ConfigError:
                 # Of another version, or of a metric that nobody here knows: then it is to be given again.
@@ -75,14 +78,14 @@ class TrainingRecord:
         return self._told_receipt if self._receipt is None else self._receipt.to_config()
 
     def told(self) -> dict[str, Any] | None:
-        """Returns loss and metrics as plain JSON values, functions among them left out; None without any."""
+        """Returns what `loom.evaluate` measures as plain JSON values, without functions; None without any."""
         config = portable(self.judged_by)
         if config is None:
             return None
         try:
             told = {"loss": encode(config.loss), "metrics": encode(config.metrics)}
-            weights = {} if config.loss_weights is None else {"loss_weights": encode(config.loss_weights)}
-            return {**told, **weights}
+            set_here = [name for name in _WEIGHING if getattr(config, name)]
+            return {**told, **{name: encode(getattr(config, name)) for name in set_here}}
         except ConfigError:
             return None
 
@@ -115,4 +118,13 @@ def portable(config: TrainingConfig | None) -> TrainingConfig | None:
         pickle.dumps(config.loss)
     except Exception:  # noqa: BLE001 - pickle raises what the object's own methods do, too
         return None
-    return replace(config, metrics=[metric for metric in config.metrics if isinstance(metric, Metric)])
+    from loom.training.ported import metrics_as_given
+
+    given = metrics_as_given(config.metrics)
+    if isinstance(given, Mapping):
+        return replace(config, metrics={name: _known(metrics) for name, metrics in given.items()})
+    return replace(config, metrics=_known(given))
+
+
+def _known(metrics: Iterable[Any]) -> list[Metric]:
+    return [metric for metric in metrics if isinstance(metric, Metric)]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["Sharing", "arithmetic", "sharing"]
+__all__ = ["Sharing", "arithmetic", "require_alone", "sharing"]
 
 DEFAULT_SHARDS = 8
 # What decides about the training itself, from figures that all processes have, runs in each of them, and so
@@ -181,7 +181,7 @@ class Sharing:
             network.gather_moments(self.communicator, everywhere)
 
     def split_at_once(self, network: _native.Network) -> None:
-        """Has a training hold parts from its first step on, so that there is never room for all."""
+        """Has a trainer that is made next hold parts from its first step on; there is never room for all."""
         if self.splits:
             gradients = self._ways[0] == "gradients"
             network.split_at_once(self.communicator.rank, self.communicator.size, gradients)
@@ -324,6 +324,23 @@ def _kept_shards(run: RunFolder | str | PathLike[str] | None) -> int | None:
         shards = kept["identity"]["training"]["shards"]
         return shards if isinstance(shards, int) and shards > 0 else None
     return None
+
+
+def require_alone(what: str) -> None:
+    """Refuses a run folder for what several processes each do by themselves.
+
+    Args:
+        what: What that is.
+
+    Raises:
+        ConfigError: There are several.
+    """
+    size = current().size
+    if size > 1:
+        raise ConfigError(
+            f"{what} takes whole steps, the same ones in each of {size} processes, and a run folder is one "
+            "process's: leave run= out, or start one process"
+        )
 
 
 def arithmetic() -> dict[str, Any]:

@@ -93,18 +93,27 @@ class Witness(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what was hashed so far."""
-        return {"initial": self._initial, "before": self._went_before, "marks": self._marks}
+        return {
+            "initial": self._initial,
+            "before": self._went_before,
+            "marks": self._marks,
+            "network": self._network_config,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where another process was."""
         self._initial, self._went_before = state["initial"], bool(state["before"])
         self._marks = [(int(epoch), int(step), str(weights)) for epoch, step, weights in state["marks"]]
+        self._network_config = dict(state.get("network", {}))
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Hashes the weights that training begins with."""
-        self._network_config = json.loads(engine_of(self.network).native.config())
-        if not self._resumed or self._initial is None:
+        begins = not self._resumed or self._initial is None
+        if begins:
             self._initial, self._went_before, self._marks = self._hash(), self._resumed, []
+        if begins or not self._network_config:
+            # A training that goes on has settings which callbacks have changed meanwhile, such as rates.
+            self._network_config = json.loads(engine_of(self.network).native.config())
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Hashes the weights after an epoch."""
