@@ -10,6 +10,7 @@ import pytest
 import loom
 from loom import _typing, metrics
 from loom.metrics.own import FAMILY as METRICS
+from loom.metrics.scikit_learn import PREFIX, functions
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,11 @@ def test_literals_are_the_names_that_need_no_settings(
 ) -> None:
     names = {*getattr(known, "plain", ()), *known.kinds, *getattr(known, "aliases", ())}
     assert set(get_args(literal)) == set(filter(lambda name: resolves(resolve, name), names))
+
+
+def test_literals_of_scikit_learn_s_metrics_are_those_that_loom_knows_how_to_ask() -> None:
+    known = [PREFIX + name for name in functions()]
+    assert list(get_args(_typing.ScikitLearnMetricName)) == known
 
 
 def resolves(resolve: Callable[[Any], object], name: str) -> bool:

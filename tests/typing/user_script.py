@@ -122,6 +122,7 @@ nn.Dense(8, unit=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue
 loom.TrainingConfig(loss="cross_entropie")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 loom.TrainingConfig(optimizer="adamm")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 loom.TrainingConfig(epoch=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+loom.TrainingConfig(metrics=["acuracy"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
 loom.AdamW(learning_rate=1e-3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 net.morph("int7")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 loom.Network(3, precision="float16")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
