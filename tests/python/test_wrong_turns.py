@@ -225,6 +225,8 @@ TURNS: dict[str, tuple[Callable[[], object], str]] = {
     # Files and names.
     "a folder that is not there": (lambda: net().save("no/where/a.loom"), "there is no folder no/where"),
     "a model of the Hub": (lambda: loom.load("openai/gpt9"), "hf download openai/gpt9"),
+    "a language model of the Hub": (lambda: loom.text.load("openai/gpt9"), "hf download openai/gpt9"),
+    "a language model that is not there": (lambda: loom.text.load("no.gguf"), "no such file here"),
     "an address": (lambda: loom.load("https://example.com/a.loom"), "loom downloads nothing"),
     "load(map_location=)": (lambda: anything.load("a.loom", map_location="cpu"), r"net\.to\(\"gpu\"\) moves"),
     "load(custom_objects=)": (lambda: anything.load("a.loom", custom_objects={}), "once its module is"),

@@ -93,8 +93,7 @@ def load(
         (2,)
     """
     place = file_path("load", path)
-    if not place.exists() and (told := _elsewhere(str(path))):
-        raise FileError(errno.ENOENT, f"could not read {path}: there is no such file here; {told}")
+    check_exists(path)
     found = format_of(place)
     if (mapping is not None or config is not None) and found.name not in _TENSORS:
         raise ConfigError(
@@ -109,6 +108,22 @@ def load(
     if place.is_dir():
         raise FileError(errno.EISDIR, f"is {found.told}", str(place))
     return load_own(path, verify)
+
+
+def check_exists(path: str | PathLike[str]) -> None:
+    """Refuses a path at which nothing is, and says what to do where it names a model elsewhere.
+
+    Args:
+        path: The file or folder.
+
+    Raises:
+        FileError: There is none.
+    """
+    if not Path(path).exists():
+        told = _elsewhere(str(path))
+        raise FileError(
+            errno.ENOENT, f"could not read {path}: there is no such file here{told and '; ' + told}"
+        )
 
 
 def reader(found: Format) -> Callable[[Path], Network]:
