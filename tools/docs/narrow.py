@@ -1,4 +1,4 @@
-"""What the site needs at phone width and on paper: joints in names, pictures that stay readable, one sheet."""
+"""What the site needs at phone width and on paper: joints in names, readable pictures, one sheet."""
 
 from __future__ import annotations
 
