@@ -11,7 +11,7 @@ from loom._settings.calls import listing
 from loom._tables import table
 from loom.nn._layer import FAMILY
 
-__all__ = ["LayerKind", "NumericType", "dtypes", "layers"]
+__all__ = ["LayerKind", "LayerKindList", "NumericType", "NumericTypeList", "dtypes", "layers"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,32 @@ class NumericType:
         return table(self.name, ("", ""), rows)
 
 
-def dtypes() -> list[NumericType]:
+class LayerKindList(list[LayerKind]):
+    """Kinds of layers."""
+
+    def __str__(self) -> str:
+        return "\n".join(f"{entry.kind}: {entry.summary}" for entry in self)
+
+    def _repr_html_(self) -> str:
+        """Returns the kinds as a table, for notebooks."""
+        rows = [(entry.kind, _call(entry), entry.summary) for entry in self]
+        return table("layers", ("kind", "made by", ""), rows)
+
+
+class NumericTypeList(list[NumericType]):
+    """Numeric types."""
+
+    def __str__(self) -> str:
+        return "\n".join(f"{entry.name}: {entry.bits:g} bits, {entry.rule}" for entry in self)
+
+    def _repr_html_(self) -> str:
+        """Returns the types as a table, for notebooks."""
+        names = [field.name for field in dataclasses.fields(NumericType)]
+        rows = [[getattr(entry, name) for name in names] for entry in self]
+        return table("numeric types", names, rows)
+
+
+def dtypes() -> NumericTypeList:
     """Lists every numeric type that `Network.morph` takes.
 
     Returns:
@@ -66,11 +91,11 @@ def dtypes() -> list[NumericType]:
         >>> next(entry.bits for entry in loom.dtypes() if entry.name == "q4_0")
         4.5
     """
-    return [NumericType(*entry) for entry in _native.dtypes()]
+    return NumericTypeList(NumericType(*entry) for entry in _native.dtypes())
 
 
 @listing("loom.nn", lambda: nn.__all__)
-def layers() -> list[LayerKind]:
+def layers() -> LayerKindList:
     """Lists every kind of layer with its settings, and those that users composed.
 
     Returns:
@@ -82,7 +107,14 @@ def layers() -> list[LayerKind]:
         {'rate': Ellipsis}
     """
     known: dict[str, type[nn.Layer]] = {**FAMILY.kinds, **nn.Composed.names}
-    return [_describe(kind, known[kind]) for kind in sorted(known)]
+    return LayerKindList(_describe(kind, known[kind]) for kind in sorted(known))
+
+
+def _call(entry: LayerKind) -> str:
+    """Writes how a layer is made, settings that have a default aside."""
+    needed = ", ".join(name for name, default in entry.settings.items() if default is ...)
+    home = "nn." if entry.layer.__name__ in nn.__all__ else ""
+    return f"{home}{entry.layer.__name__}({needed})"
 
 
 def _describe(kind: str, layer: type[nn.Layer]) -> LayerKind:

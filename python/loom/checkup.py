@@ -110,7 +110,7 @@ def doctor(
     told = engine.native.card()
     try:
         # What the network would remember of labels; it is as it was afterwards.
-        config = learn_classes(engine, config, data)
+        config = learn_classes(engine, config, data, refuses=False)
         classes = known_classes(engine).get("")
     finally:
         engine.native.set_card(told)

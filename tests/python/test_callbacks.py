@@ -86,6 +86,7 @@ def test_batches_are_only_reported_to_those_who_listen() -> None:
 
     assert not wants(loom.History())
     assert not wants(loom.LambdaCallback(on_epoch_end=print))
+    assert repr(loom.LambdaCallback(on_epoch_end=print)) == "LambdaCallback(on_epoch_end=...)"
     assert wants(Batches())
     assert wants(loom.LambdaCallback(on_batch_end=print))
 

@@ -344,3 +344,22 @@ def test_a_network_with_named_inputs_keeps_how_a_table_was_read(tmp_path: Path) 
         assert set(each.predict_classes(frame)) <= {"high", "low"}
     assert net.evaluate(frame) == net.evaluate(table) == net.evaluate((table.x, table.y))
     assert result.history["val_loss"][-1] == net.evaluate(table)["loss"]
+
+
+def test_texts_that_no_two_rows_share_are_warned_of() -> None:
+    days = [f"2020-{1 + day // 28:02}-{1 + day % 28:02}" for day in range(60)]
+    frame = {"day": days * 2, "size": list(range(120)), "dear": [0, 1] * 60}
+    with pytest.warns(UserWarning, match=r"'day' has 60 different texts in 120 rows.*drop=\['day'\]") as told:
+        columns(frame, "dear")
+    assert told[0].filename == __file__
+    # These are meant, or many rows share them.
+    assert columns(frame, "dear", categories=["day"]).width == 61
+    assert columns(frame, "dear", drop=["day"]).width == 1
+    assert columns({name: values * 5 for name, values in frame.items()}, "dear").width == 61
+    assert columns({"day": days[:50], "dear": [0, 1] * 25}, "dear").width == 50
+
+
+def test_a_table_is_shown_by_its_columns() -> None:
+    assert repr(columns(FRAME, "price", drop=["zip"])) == (
+        "Table(4 rows, columns age, rooms, city, owner, target price)"
+    )

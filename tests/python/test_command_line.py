@@ -109,6 +109,18 @@ def test_as_a_module_and_what_shells_complete(folder: Path) -> None:
     assert finished.stdout.split() == ["plain,summary"]
 
 
+@pytest.mark.parametrize("command", ["convert", "serve", "generate", "chat"])
+def test_numeric_types_are_completed(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_LOOM_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"loom {command} --dtype q")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    with pytest.raises(SystemExit):
+        main([])
+    assert capsys.readouterr().out.split() == ["plain,q4_0", "plain,q8_0"]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"_LOOM_COMPLETE={shell}_complete" in said(f"completion {shell}", capsys)

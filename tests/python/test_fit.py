@@ -64,7 +64,7 @@ def test_settings_by_name_beside_data_and_a_config() -> None:
         ((X, LABELS), {"y": LABELS}, "targets are given twice"),
         (((X, LABELS),), {"sample_weight": np.ones(40)}, r"sample_weight goes with fit\(x, y, ...\)"),
         ((X, LABELS), {"validation": (X, LABELS), "validation_data": (X, LABELS)}, "are the same"),
-        ((X, LABELS), {"epoch": 3}, 'unknown TrainingConfig setting "epoch"; did you mean "epochs"'),
+        ((X, LABELS), {"epoch": 3}, 'unknown fit argument "epoch"; did you mean "epochs"'),
         ((X, {0: 1}), {}, "y must be an array of targets"),
     ],
 )

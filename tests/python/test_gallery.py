@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -30,6 +31,15 @@ def test_a_program_prints_and_draws_what_its_page_shows(name: str, tmp_path: Pat
     # On every instruction set and any number of threads.
     assert gallery.page(example, gallery.run(path, tmp_path)) == (gallery.PAGES / f"{name}.md").read_text()
     assert {picture.name for picture in tmp_path.iterdir()} == set(example.pictures)
+
+
+@pytest.mark.parametrize("name", gallery.ORDER)
+def test_a_page_has_all_of_its_program(name: str) -> None:
+    code = (gallery.PAGES / f"{name}.md").read_text().split("```py\n")[1].split("```\n")[0]
+    program = (gallery.PROGRAMS / f"{name}.py").read_text()
+    assert program.endswith(f'"""\n\n{code}')
+    assert code.startswith("import ")
+    ast.parse(code)
 
 
 @pytest.mark.parametrize("picture", sorted((ROOT / "docs").rglob("*.svg")), ids=lambda path: path.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,19 @@ def test_the_site_has_every_page() -> None:
     settings = (ROOT / "mkdocs.yml").read_text()
     named = re.findall(r"([\w/-]+\.md)$", settings.split("\nnav:\n")[1], re.MULTILINE)
     assert sorted(named) == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES[:-2])
+
+
+def test_the_guide_to_training_names_losses_that_there_are_and_the_settings_that_it_is_about() -> None:
+    text = (ROOT / "docs/guides/training.md").read_text()
+    rows = text.split("| Targets |")[1].split("\n\n")[0].splitlines()[2:]
+    named = [name for row in rows for name in re.findall(r'`"(\w+)"`', row)]
+    assert len(named) > 12
+    assert set(named) <= set(loom.losses.names())
+    elsewhere = {"loss_weights", "shards", "split_moments", "split_gradients", "exchange", "device", "seed"}
+    small = {"shuffle", "track_perf", "clip_value", "gradient_noise", "depth_scale", "ignore_findings"}
+    small |= {"validation_batch_size", "validation_frequency"}
+    for setting in fields(loom.TrainingConfig):
+        assert setting.name in elsewhere | small or f"{setting.name}=" in text, setting.name
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "api").glob("*.md")), ids=lambda page: page.name)

@@ -52,6 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_images_are_what_pillow_reads(folder: Path) -> None:
     data = image_folder(folder, shuffle=False, batch_size=10)
+    assert repr(data).startswith(f"ImageFolder({data.rows} rows, images {data.image_shape}, 2 classes (")
     assert (data.classes, data.image_shape, data.rows, len(data)) == (("left", "right"), (3, 10, 12), 42, 5)
     assert data.files == sorted(data.files)
     batches = list(data)

@@ -38,7 +38,15 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "too few columns": (lambda: fit(net(), X[:, :3]), r"input has shape \(12, 3\), expected \(batch, 4,\)"),
     "fewer labels than samples": (lambda: fit(net(), X, Y[:5]), "12 samples but the target's shape is"),
     "no samples": (lambda: fit(net(), X[:0], Y[:0]), "input has no samples"),
-    "labels from 1": (lambda: fit(net(), X, Y + 1), "class index 3 .* numbered from 0 to 2"),
+    "labels from 1": (
+        lambda: fit(net(), X, Y + 1),
+        "class index 3 .* 0 to 2; .* from 1 to 3: y - 1 .* from 0",
+    ),
+    "labels from 5": (lambda: fit(net(), X, Y + 5), r"class index 5 .* y - 5 .* y\.astype\(str\)"),
+    "labels beyond the outputs": (
+        lambda: fit(net(), X, np.arange(12) % 5, loss="cross_entropy"),
+        "class index 3 of row 3 .* 0 to 2; give the last layer 5 units",
+    ),
     "labels of -1": (lambda: fit(net(), X, Y - 1), "class index -1 .* numbered from 0 to 2"),
     "labels as text": (lambda: fit(net(), X, NAMES, loss="mse"), 'text labels .* loss="cross_entropy"'),
     "more labels than outputs": (

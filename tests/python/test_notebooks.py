@@ -80,6 +80,17 @@ def test_devices_and_numeric_types() -> None:
     assert "no GPU: &lt;none&gt; answered" in missing._repr_html_()
 
 
+def test_lists_of_what_there_is_are_tables() -> None:
+    types = cells(loom.dtypes())
+    assert types[0] == ["name", "bits", "range", "granularity", "rule"]
+    assert [row[0] for row in types[1:]] == [entry.name for entry in loom.dtypes()]
+    assert ["dense", "nn.Dense(units)", next(e.summary for e in loom.layers() if e.kind == "dense")] in cells(
+        loom.layers()
+    )
+    assert "int8: 8 bits, q = rint(w/S)" in str(loom.dtypes())
+    assert "\ndropout: " in str(loom.layers())
+
+
 @pytest.mark.parametrize("epochs", [3, 25])
 def test_a_result_shows_its_epochs(epochs: int) -> None:
     net = loom.Sequential([nn.Dense(1)], input_shape=2)

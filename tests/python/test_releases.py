@@ -48,6 +48,14 @@ def test_every_wheel_has_a_free_threaded_one_beside_it() -> None:
     assert "gil_used = false" in (ROOT / "rust/loom-python/src/lib.rs").read_text()
 
 
+def test_every_change_is_read_as_editors_read_it() -> None:
+    """What users' editors tell them of `tests/typing`; mypy is among the steps of `.ci/run`."""
+    jobs = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())["jobs"]
+    commands = [step["run"] for step in jobs["editors"]["steps"] if "run" in step]
+    assert commands == ["pip install -c constraints.txt basedpyright numpy", "basedpyright"]
+    assert "step 'mypy' .venv/bin/mypy" in (ROOT / ".ci/run").read_text()
+
+
 def test_what_takes_long_runs_every_night() -> None:
     nightly = yaml.safe_load((ROOT / ".github/workflows/nightly.yml").read_text())
     # YAML takes the word for true.

@@ -525,3 +525,30 @@ def test_the_tabular_example_compares(
     best = found.pop("who knows everything")
     assert len(found) == 5
     assert all(0.5 < accuracy < best + 0.05 for accuracy in found.values()), found
+
+
+@pytest.mark.parametrize(
+    ("parameters", "remedy"),
+    [
+        ({"hidden_layer_sizes": (32,)}, '"hidden_layer_sizes"; in loom that is "hidden"'),
+        ({"max_iter": 3}, '"max_iter"; in loom that is "epochs"'),
+        ({"learning_rate_init": 0.1}, '"learning_rate_init"; in loom that is "learning_rate"'),
+        ({"solver": "adam"}, '"solver"; in loom that is "optimizer"'),
+        ({"seed": 0}, '"seed"; in loom that is "random_state"'),
+        ({"alpha": 1e-4}, r"loom\.AdamW\(weight_decay=0\.01\)"),
+        ({"gradient_clip": 1.0}, r"options=\{'gradient_clip': \.\.\.\}"),
+        ({"hiden": (3,)}, 'did you mean "hidden"'),
+    ],
+)
+@pytest.mark.parametrize("kind", [LoomClassifier, LoomRegressor, LoomTransformer])
+def test_parameters_of_others_are_answered_with_loom_s(
+    kind: type[Any], parameters: dict[str, Any], remedy: str
+) -> None:
+    with pytest.raises(loom.ConfigError, match=remedy):
+        kind(**parameters)
+
+
+def test_a_second_parameter_by_place_is_refused_with_its_name() -> None:
+    made: Any = LoomClassifier
+    with pytest.raises(loom.ConfigError, match=r"takes hidden by place.*by name"):
+        made((32,), "relu")

@@ -452,3 +452,18 @@ def test_sources_of_dictionaries_say_what_is_wrong() -> None:
 
     with pytest.raises(loom.DataError, match="target of sample 1 has other names"):
         list(loom.data.samples(Changing(), shuffle=False))
+
+
+def test_sources_say_what_they_hold(tmp_path: Path) -> None:
+    assert repr(stream(X, Y, batch_size=16, shuffle=False)) == (
+        "ArrayStream(70 rows, arrays (70, 3) and (70,), batches of 16, in order)"
+    )
+    data = samples([(X[0], 0), (X[1], 1)], classes=["no", "yes"])
+    assert repr(data) == "Samples(2 rows, 2 classes (no, yes), batches of 32, shuffled)"
+    told = generate(lambda: iter([(X, Y)]))
+    assert repr(told) == "Generated(rows that nobody has counted, batches of 32, in order)"
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table({f"c{n}": [0.5, 1.5] for n in range(7)})
+    pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "t.parquet")
+    found = column_files(tmp_path / "t.parquet", target="c6", batch_size=2)
+    assert repr(found) == "ColumnStream(2 rows, columns c0, c1, c2, c3, c4, ..., batches of 2, shuffled)"

@@ -15,6 +15,7 @@ import pytest
 import loom
 from loom import nn
 from loom.command_line import main
+from loom.command_line.configuration import plan, read_settings
 
 KINDS = ["setosa", "versicolor", "virginica"]
 
@@ -112,6 +113,13 @@ def test_every_language_says_the_same(
     Path(name).write_text(text)
     assert main(["train", name]) == 0
     assert loom.load("trees.loom").fingerprint() == wanted
+
+
+@pytest.mark.parametrize("written", ["1e-2", "1E-2", "1.e-2", ".1e-1", "+1e-2", "1.0e-2", "0.01"])
+def test_numbers_with_exponents_are_numbers_in_yaml_too(written: str, folder: Path) -> None:
+    pytest.importorskip("yaml")
+    Path("t.yaml").write_text(YAML.replace("0.02", written))
+    assert plan(read_settings("t.yaml"), Path()).config.learning_rate == 0.01
 
 
 def test_settings_are_changed_by_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

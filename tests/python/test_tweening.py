@@ -473,7 +473,7 @@ def test_heat_maps_show_steps_by_layer_and_explosions(tmp_path: Path) -> None:
     assert [line.get_xdata()[0] for line in panels[0].lines] == [6]
     assert (tmp_path / "tween.png").stat().st_size > 1000
     loom.plot.tween(state.network)
-    with pytest.raises(loom.DataError, match="no history was kept"):
+    with pytest.raises(loom.DataError, match=r"no history was kept; .*observe=loom\.Observe\(history=1\)"):
         loom.plot.tween(mlp())
 
 

@@ -62,6 +62,9 @@ TURNS: dict[str, tuple[Callable[[], object], str]] = {
     "Sequential(input_dim=)": (lambda: anything.Sequential([nn.Dense(3)], input_dim=4), r"x\.shape\[1:\]"),
     "a name for a layer": (lambda: net("relu"), r'nn\.Activation\("relu"\) is the layer'),  # type: ignore[arg-type]
     "a function for a layer": (lambda: net(np.tanh), r'nn\.Activation\("tanh"\)'),  # type: ignore[arg-type]
+    "one callback": (lambda: fit(callback=loom.History()), 'did you mean "callbacks"'),
+    "weights of samples": (lambda: fit(sample_weights=Y), 'did you mean "sample_weight"'),
+    "one word for two": (lambda: fit(validationdata=(X, Y)), 'did you mean "validation_data"'),
     "a number for a layer": (lambda: net(8, 3), r"nn\.Dense\(8\) has 8 units"),  # type: ignore[arg-type]
     "a list in the list": (lambda: net([nn.Dense(3)]), r"one list: \[\*block"),  # type: ignore[arg-type]
     "None among layers": (lambda: net(nn.Dense(3), None), "got None; leave it out"),  # type: ignore[arg-type]
@@ -227,6 +230,8 @@ TURNS: dict[str, tuple[Callable[[], object], str]] = {
     # Files and names.
     "a folder that is not there": (lambda: net().save("no/where/a.loom"), "there is no folder no/where"),
     "a model of the Hub": (lambda: loom.load("openai/gpt9"), "hf download openai/gpt9"),
+    "a language model of the Hub": (lambda: loom.text.load("openai/gpt9"), "hf download openai/gpt9"),
+    "a language model that is not there": (lambda: loom.text.load("no.gguf"), "no such file here"),
     "an address": (lambda: loom.load("https://example.com/a.loom"), "loom downloads nothing"),
     "load(map_location=)": (lambda: anything.load("a.loom", map_location="cpu"), r"net\.to\(\"gpu\"\) moves"),
     "load(custom_objects=)": (lambda: anything.load("a.loom", custom_objects={}), "once its module is"),

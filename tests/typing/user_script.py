@@ -70,6 +70,8 @@ net.fit(
     verbose="auto",
     callbacks=trackers,
 )
+net.fit(x, y, class_weight={0: 2.0}, ignore_findings=["unscaled-inputs"], shards=2, exchange="int8")
+net.fit(x, ["cat", "dog"] * 16, class_weight={"cat": 2.0})
 folder = loom.RunFolder("runs/a", on_change="restart", mode="min")
 tween = loom.TweenConfig(mode="layerwise", gap_metric="mse", depth_scale=0.9)
 rotary = nn.MultiHeadAttention(4, rotary=nn.Rotary(layout="half_split"))
@@ -122,6 +124,7 @@ nn.Dense(8, unit=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue
 loom.TrainingConfig(loss="cross_entropie")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 loom.TrainingConfig(optimizer="adamm")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 loom.TrainingConfig(epoch=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+loom.TrainingConfig(metrics=["acuracy"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
 loom.AdamW(learning_rate=1e-3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 net.morph("int7")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 loom.Network(3, precision="float16")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

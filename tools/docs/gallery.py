@@ -71,10 +71,12 @@ def read(path: Path) -> Example:
         What it is made of.
     """
     source = path.read_text(encoding="utf-8")
-    told = ast.get_docstring(ast.parse(source)) or ""
+    module = ast.parse(source)
+    told = ast.get_docstring(module) or ""
     title, text, pictures = told.split("\n\n")
     named = dict(line.split(": ", 1) for line in pictures.splitlines())
-    code = source.split('"""\n', 2)[1].lstrip("\n")
+    # Functions have docstrings, too: only the tree tells where the program's own ends.
+    code = "".join(source.splitlines(keepends=True)[module.body[0].end_lineno :]).lstrip("\n")
     return Example(path.stem, title.rstrip("."), text, named, code)
 
 

@@ -1,4 +1,4 @@
-"""What the site needs at phone width: joints at which names in tables break, pictures that stay readable."""
+"""What the site needs at phone width and on paper: joints in names, readable pictures, one sheet."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ CODE = re.compile(r"<code>(.*?)</code>", re.DOTALL)
 JOINT = re.compile(r"(&\w+;)|(?<=\w)([._/=,(\[]+)(?=[\w\"'&.])")
 PICTURE = re.compile(r'<p>(<img\b[^>]*\bsrc="([^"]+\.svg)"[^>]*>)</p>')
 WIDTH = re.compile(r'<svg\b[^>]*?\bwidth="([\d.]+)(pt|px)?"')
+SHEET = "quick_reference.md"
+"""The page that is printed on one sheet of paper."""
 WIDE = 720
 """From so many pixels on, text in a picture that is shrunk to the width of a phone is too small."""
 
@@ -26,7 +28,7 @@ def width(path: Path) -> float:
 
 
 def on_page_content(html: str, *, page: Any, files: Any, **_: object) -> str:  # noqa: ANN401 - MkDocs's own classes
-    """Says in the code of table cells where a line may break, and which pictures are to be moved sideways."""
+    """Says where a line of code in a table may break, which pictures move sideways, and what is one sheet."""
     pictures = {file.url: Path(file.abs_src_path) for file in files.media_files()}
 
     def joints(code: re.Match[str]) -> str:
@@ -38,4 +40,5 @@ def on_page_content(html: str, *, page: Any, files: Any, **_: object) -> str:  #
         return f'<p class="wide">{found[1]}</p>' if width(path) >= WIDE else found[0]
 
     html = CELL.sub(lambda cell: CODE.sub(joints, cell[0]), html)
-    return PICTURE.sub(picture, html)
+    html = PICTURE.sub(picture, html)
+    return f'<div class="sheet">{html}</div>' if page.file.src_uri == SHEET else html

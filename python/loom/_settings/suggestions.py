@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from loom._settings.spellings import remark, spelling
 from loom.errors import ConfigError
@@ -22,6 +22,16 @@ def shown(value: object) -> str:
     except Exception:  # noqa: BLE001 - users' own classes may raise anything
         return f"a {type(value).__name__} that cannot be printed"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def listed(names: Sequence[object], most: int = 5) -> str:
+    """Returns names as they are shown in a line: the first ones, and dots for the others.
+
+    Args:
+        names: The names.
+        most: How many are shown.
+    """
+    return ", ".join([*map(str, names[:most]), *(["..."] if len(names) > most else [])])
 
 
 def unknown(what: str, given: object, known: Iterable[str]) -> ConfigError:

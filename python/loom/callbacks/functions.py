@@ -24,5 +24,10 @@ class LambdaCallback(Callback):
     _HOOKS: ClassVar = tuple(name for name in vars(Callback) if name.startswith("on_"))
 
     def __init__(self, **hooks: Callable[..., object]) -> None:
+        self._hooks: list[str] = []
         for name, function in hooks.items():
+            self._hooks.append(name)
             setattr(self, choice("LambdaCallback", "hook", name, self._HOOKS), function)
+
+    def __repr__(self) -> str:
+        return f"LambdaCallback({', '.join(f'{name}=...' for name in self._hooks)})"

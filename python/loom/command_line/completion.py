@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import click
 
+from loom._typing import NumericTypeName
 from loom.command_line.output import write
 
-__all__ = ["command"]
+__all__ = ["command", "numeric_types"]
+
+
+def numeric_types(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Returns the numeric types whose names begin so, for `shell_complete` of options."""
+    return [name for name in get_args(NumericTypeName) if name.startswith(incomplete)]
 
 
 @click.command("completion", epilog="Example: echo 'eval \"$(loom completion bash)\"' >> ~/.bashrc")

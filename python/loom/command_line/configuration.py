@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from loom.data import Data
 
 __all__ = ["DataSettings", "PlannedTraining", "TrainingFile", "plan", "read_settings"]
+
+
+_EXPONENT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+\Z")
 
 
 @dataclass(frozen=True)
@@ -216,8 +221,18 @@ def _parser(path: Path) -> Callable[[str], Any]:
             raise ConfigError(f"{path}: TOML is read from Python 3.11 on; write it as JSON or YAML") from None
     if ending in (".yaml", ".yml"):
         library = require("yaml", extra="yaml", purpose=f"reading {path}")
-        return library.safe_load  # type: ignore[no-any-return]
+        return partial(library.load, Loader=_yaml_loader(library))
     raise ConfigError(f"{path}: settings are in a file .toml, .json, .yaml or .yml")
+
+
+def _yaml_loader(library: Any) -> Any:  # noqa: ANN401 - what is in PyYAML
+    """A safe loader to which 1e-3 is a number, as in TOML, JSON and YAML 1.2; in YAML 1.1 it is a text."""
+
+    class Loader(library.SafeLoader):  # type: ignore[misc]
+        """One that others who use PyYAML do not meet."""
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
+    return Loader
 
 
 def _change(settings: dict[str, Any], change: str) -> None:

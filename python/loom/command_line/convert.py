@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from loom.command_line.completion import numeric_types
 from loom.command_line.output import write
 
 if TYPE_CHECKING:
@@ -20,7 +21,11 @@ _ENDINGS = (".loom", ".safetensors", ".gguf", ".onnx", ".json")
 @click.command("convert", epilog="Example: loom convert digits.loom small.loom --dtype int4")
 @click.argument("source", metavar="IN", type=click.Path())
 @click.argument("target", metavar="OUT", type=click.Path())
-@click.option("--dtype", help='What weights are packed as, such as "int8", "int4", "q4_0", "bfloat16".')
+@click.option(
+    "--dtype",
+    shell_complete=numeric_types,
+    help='What weights are packed as, such as "int8", "int4", "q4_0", "bfloat16".',
+)
 @click.option("--keep-masters", is_flag=True, help="Keep full-precision weights in a packed .loom file.")
 @click.option("--no-tokenizer", is_flag=True, help="Leave the tokenizer out of a .gguf file.")
 def command(source: str, target: str, dtype: str | None, *, keep_masters: bool, no_tokenizer: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from loom.command_line.completion import numeric_types
 from loom.command_line.output import write
 from loom.command_line.text_options import guessing_by
 
@@ -40,7 +41,9 @@ _LONGEST_END = 30.0
 @click.option("--batch-rows", type=int, help="Networks: samples computed at once.  [default: 64]")
 @click.option("--wait", type=float, help="Networks: milliseconds to wait for requests to join.  [default: 2]")
 @click.option("--max-rows", type=int, help="Networks: most samples in a request.  [default: 4096]")
-@click.option("--dtype", help='Language models: pack the weights, such as "int8".')
+@click.option(
+    "--dtype", shell_complete=numeric_types, help='Language models: pack the weights, such as "int8".'
+)
 @click.option(
     "--adapter", type=click.Path(), help="Language models: the folder of an adapter beside the weights."
 )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from loom.command_line.completion import numeric_types
+
 if TYPE_CHECKING:
     from loom._typing import CacheTypeName
     from loom.text import LanguageModel
@@ -18,7 +20,11 @@ __all__ = ["answering_options", "model_options", "opened", "told", "writing_opti
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _MODEL = (
-    click.option("--dtype", help='Pack the weights, such as "int8"; the file\'s own by default.'),
+    click.option(
+        "--dtype",
+        shell_complete=numeric_types,
+        help='Pack the weights, such as "int8"; the file\'s own by default.',
+    ),
     click.option("--capacity", type=int, help="Most tokens of a prompt and its answer together."),
     click.option("--device", default="cpu", show_default=True, help='"cpu", "gpu", "gpu:1", or "auto".'),
 )

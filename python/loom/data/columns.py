@@ -10,7 +10,7 @@ import numpy as np
 
 from loom._settings.calls import explained
 from loom._settings.checks import choice, items
-from loom._settings.suggestions import shown
+from loom._settings.suggestions import listed, shown
 from loom._typing import Foreign
 from loom.data.batches import TrainingBatch
 from loom.data.encoder import ColumnEncoder, learned
@@ -34,6 +34,10 @@ class Table(TrainingBatch):
     """
 
     encoder: ColumnEncoder = field(kw_only=True)
+
+    def __repr__(self) -> str:
+        told = f"{len(np.asarray(self.target)):,} rows, columns {listed(self.encoder.columns)}"
+        return f"Table({told}, target {listed(self.encoder.target)})"
 
     @property
     def x(self) -> Foreign:
@@ -72,7 +76,9 @@ def columns(
     - Texts, pandas' and Arrow's categories, and whole numbers that `categories` names become codes: 0 where
       missing, 1 for what was not there when the encoder was made, 2 for the first of the sorted categories.
       `inputs` says what is made of the codes.
-    - Dates are refused, for they are no quantity by themselves.
+    - Dates are refused, for they are no quantity by themselves. Where more than 50 texts stand in a column,
+      and fewer than five rows share one, it warns: they are names, numbers of orders, or dates that a CSV
+      file holds as texts.
 
     The encoder that comes with the table does the same to other frames. Split a frame before this function
     looks at it, `loom.data.split(frame, 0.2)`, and let the encoder read what is held out:
@@ -81,7 +87,8 @@ def columns(
     Args:
         frame: Of pandas or polars, an Arrow table, or a dictionary of columns.
         target: The column that is told, labels or numbers; or several columns of numbers.
-        categories: Columns of whole numbers or booleans that are names rather than quantities.
+        categories: Columns of whole numbers or booleans that are names rather than quantities; of texts those
+            that are meant, however few rows share one.
         scale: Whether numbers are standardised, or the columns that are.
         weight: The column that says how much each row counts.
         drop: Columns that are left out.

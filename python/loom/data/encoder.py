@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -309,6 +310,12 @@ def _matrix(blocks: Sequence[NDArray[Any]], rows: int) -> NDArray[np.float32]:
     return found
 
 
+_MANY_TEXTS = 50
+"""So many different texts in a column may be categories, however few rows there are."""
+_ROWS_PER_TEXT = 5
+"""Where fewer rows than that share a text, it hardly tells anything of those to come."""
+
+
 class Figures:
     """What is summed up of one column while frames are gone through, in whatever pieces they come.
 
@@ -337,6 +344,7 @@ class Figures:
         self._kind = column.kind
         if column.kind == "text" or self._as_categories:
             self._values.update(_distinct(_keys(column), column.missing)[0])
+            self._count += count
             return
         values = column.values[present].astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -354,6 +362,7 @@ class Figures:
     def part(self, *, scale: bool) -> Numbers | Categories:
         """Returns how the column is read from now on."""
         if self._values or self._as_categories:
+            self._warn_of_texts()
             return Categories(self.name, tuple(sorted(self._values)), self._missing)
         if self._kind is None:
             raise DataError(f"column {self.name!r} has no values at all; leave it out: drop=[{self.name!r}]")
@@ -367,6 +376,19 @@ class Figures:
             )
         scaled = float(divisors(self._mean, deviation))
         return Numbers(self.name, self._mean, scaled, indicator=self._missing)
+
+    def _warn_of_texts(self) -> None:
+        """Warns of texts that hardly any two rows share: names, numbers of orders, dates in CSV."""
+        different = len(self._values)
+        if self._as_categories or different <= _MANY_TEXTS or different * _ROWS_PER_TEXT <= self._count:
+            return
+        warnings.warn(
+            f"column {self.name!r} has {different:,} different texts in {self._count:,} rows, each of which "
+            "becomes an input that next to no row says anything of. Leave it out, "
+            f"drop=[{self.name!r}], or make numbers of what matters of it (of dates by pandas.to_datetime); "
+            f"categories=[{self.name!r}] says that it is meant",
+            stacklevel=7,
+        )
 
 
 def learned(

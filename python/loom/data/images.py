@@ -75,6 +75,9 @@ class ImageFolder(SampleLoader):
         """(channels, height, width): the network's `input_shape`."""
         return (1 if self.colour == "grey" else 3, *self.size)
 
+    def _looks(self) -> list[str]:
+        return [f"images {self.image_shape}"]
+
     def identity(self) -> dict[str, Any]:
         """Returns what tells this data from other data, as JSON: the files' names and sizes."""
         found = hashlib.sha256()

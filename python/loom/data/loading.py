@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._settings.checks import flag, whole
+from loom._settings.suggestions import listed
 from loom._typing import Foreign
 from loom.data.augmenting import Augment
 from loom.data.batches import TrainingBatch
@@ -84,6 +85,18 @@ class Loader:
         self._epoch = 0
         self._start = 0
         self._taken = 0
+
+    def __repr__(self) -> str:
+        rows = getattr(self, "rows", None)
+        told = ["rows that nobody has counted" if rows is None else f"{rows:,} rows", *self._looks()]
+        if self.classes:
+            told.append(f"{len(self.classes)} classes ({listed(self.classes)})")
+        order = "shuffled" if self.shuffle else "in order"
+        return f"{type(self).__name__}({', '.join(told)}, batches of {self.batch_size}, {order})"
+
+    def _looks(self) -> list[str]:
+        """Says of what form the samples are, where that is known before one is read."""
+        return []
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next pass is of; training does.

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from loom._settings.checks import choice, file_path, whole
-from loom._settings.suggestions import shown
+from loom._settings.suggestions import listed, shown
 from loom._typing import Foreign
 from loom.convert import as_numpy
 from loom.data.augmenting import Augment
@@ -42,6 +42,9 @@ class ArrayStream(StreamLoader):
         super().__init__("stream", rows, min(chosen, max(rows, 1)), **settings)
         self._arrays, self._form = tuple(arrays), form
         self._piece = max(self.window // _PIECES, 1)
+
+    def _looks(self) -> list[str]:
+        return [f"arrays {' and '.join(str(tuple(array.shape)) for array in self._arrays)}"]
 
     def identity(self) -> dict[str, Any]:
         """Returns what tells this data from other data: shapes, types, and the first and last rows."""
@@ -204,6 +207,9 @@ class ColumnStream(StreamLoader):
                     told = read_frame(table).column(target[0], "column_files")
                     labels.update(told.as_labels().tolist() if told.kind == "text" else ())
                 yield table
+
+    def _looks(self) -> list[str]:
+        return [f"columns {listed(self.encoder.columns)}"]
 
     @property
     def width(self) -> int:

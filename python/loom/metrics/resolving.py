@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 from numpy.typing import NDArray
 
 from loom._settings.suggestions import unknown
-from loom._typing import MetricName
+from loom._typing import MetricName, ScikitLearnMetricName
 from loom.errors import ConfigError
 from loom.metrics.own import FAMILY, Metric
 from loom.metrics.scikit_learn import PREFIX, ScikitLearnMetric, functions
@@ -16,7 +16,7 @@ from loom.metrics.scikit_learn import PREFIX, ScikitLearnMetric, functions
 __all__ = ["MetricFunction", "MetricLike", "in_engine", "name_of", "names", "resolve", "resolve_all"]
 
 MetricFunction: TypeAlias = "Callable[[NDArray[Any], NDArray[Any]], float]"
-MetricLike: TypeAlias = "MetricName | str | Metric | MetricFunction | Mapping[str, Any]"
+MetricLike: TypeAlias = "MetricName | ScikitLearnMetricName | Metric | MetricFunction | Mapping[str, Any]"
 
 
 def resolve(value: MetricLike) -> Metric | MetricFunction:

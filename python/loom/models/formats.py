@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from loom._settings.files import text_of
+from loom._settings.suggestions import listed
 from loom.models.llama2c import is_llama2c
 from loom.runs.events import EVENTS
 
@@ -128,7 +129,7 @@ def _other_folder(path: Path, held: set[str]) -> str:
     if len(networks) == 1:
         return f"a folder; the network in it is {path / networks[0]}"
     if networks:
-        told = ", ".join(networks[:5]) + (", ..." if len(networks) > 5 else "")
+        told = listed(networks)
         return f"a folder with {len(networks)} networks ({told}); name one, {path / networks[0]}"
     return "a folder without a network; those of Hugging Face's Hub have config.json beside tensors"
 

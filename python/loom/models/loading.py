@@ -50,19 +50,6 @@ def _elsewhere(name: str) -> str:
     return ""
 
 
-def absent(path: object, call: str = "loom.load") -> FileError:
-    """Returns the error of a path where nothing is, which says how a model would come there.
-
-    Args:
-        path: The path, as it was given.
-        call: What reads models.
-    """
-    told = _elsewhere(str(path)).replace("loom.load", call)
-    return FileError(
-        errno.ENOENT, f"could not read {path}: there is no such file here" + (f"; {told}" if told else "")
-    )
-
-
 @explained()
 def load(
     path: str | PathLike[str],
@@ -106,8 +93,7 @@ def load(
         (2,)
     """
     place = file_path("load", path)
-    if not place.exists() and _elsewhere(str(path)):
-        raise absent(path)
+    check_exists(path)
     found = format_of(place)
     if (mapping is not None or config is not None) and found.name not in _TENSORS:
         raise ConfigError(
@@ -122,6 +108,23 @@ def load(
     if place.is_dir():
         raise FileError(errno.EISDIR, f"is {found.told}", str(place))
     return load_own(path, verify)
+
+
+def check_exists(path: str | PathLike[str], call: str = "loom.load") -> None:
+    """Refuses a path at which nothing is, and says what to do where it names a model elsewhere.
+
+    Args:
+        path: The file or folder.
+        call: What reads models.
+
+    Raises:
+        FileError: There is none.
+    """
+    if not Path(path).exists():
+        told = _elsewhere(str(path)).replace("loom.load", call)
+        raise FileError(
+            errno.ENOENT, f"could not read {path}: there is no such file here{told and '; ' + told}"
+        )
 
 
 def reader(found: Format) -> Callable[[Path], Network]:

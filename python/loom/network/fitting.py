@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from loom._settings.calls import explained
-from loom._settings.suggestions import shown
+from loom._settings.suggestions import shown, unknown
 from loom.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from loom._typing import ArrayLike
     from loom.callbacks import Callback, EarlyStopping
     from loom.data import Data
-    from loom.losses import LossLike
+    from loom.losses import ClassWeight, LossLike
     from loom.measuring import Observe
     from loom.metrics import MetricLike
     from loom.optimizers import OptimizerLike
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
         optimizer: OptimizerLike
         schedule: ScheduleLike
         loss: LossLike | Literal["auto"] | Mapping[str, Any]
-        loss_weights: Mapping[str, float]
+        loss_weights: Mapping[str, float] | None
         gradient_clip: float | None
         clip_value: float | None
         regularizers: Mapping[str, Mapping[str, float]] | None
@@ -52,16 +53,38 @@ if TYPE_CHECKING:
         validation_batch_size: int | None
         validation_frequency: int
         class_weight: (
-            Mapping[int, float] | Sequence[float] | Mapping[str, Mapping[int, float] | Sequence[float]] | None
+            ClassWeight | Mapping[str, Mapping[int, float] | Mapping[str, float] | Sequence[float]] | None
         )
         label_smoothing: float
         metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]]
         accumulate: int
         depth_scale: Literal["none", "geometric", "inv_sqrt"] | float
         early_stopping: EarlyStopping | Mapping[str, Any] | None
+        ignore_findings: str | Sequence[str]
+        shards: int | None
+        split_moments: bool | Literal["always"]
+        split_gradients: bool
+        exchange: Literal["float32", "float16", "int8"]
 
 
 __all__ = ["fit"]
+
+_OWN = (
+    "callbacks",
+    "config",
+    "data",
+    "observe",
+    "rate_scale",
+    "receipt",
+    "resume",
+    "run",
+    "sample_weight",
+    "validation",
+    "validation_data",
+    "x",
+    "y",
+)
+"""What `fit` takes beside settings of training."""
 
 
 @overload
@@ -182,6 +205,10 @@ def fit(
             raise ConfigError("fit: validation and validation_data are the same; give one of them")
         validation = validation_data
     base = check_training(cast("TrainingConfig | None", config))
+    known = {each.name for each in fields(TrainingConfig)}
+    for name in settings:
+        if name not in known:
+            raise unknown("fit argument", name, known.union(_OWN))
     if settings:
         base = TrainingConfig.from_config({**vars(base), **settings})
     given = cast("Data", data)

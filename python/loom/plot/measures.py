@@ -44,7 +44,10 @@ def tween(measured: Measures | Network, path: str | Path | None = None) -> Figur
         raise ConfigError(f"tween draws a network, its measures or a TweenState, got {measured!r}")
     history = measures.history
     if not len(history):
-        raise DataError("there is nothing to draw: no history was kept; give history=1 to keep every step")
+        raise DataError(
+            "there is nothing to draw: no history was kept; training keeps every step's with "
+            "observe=loom.Observe(history=1), learning by targets with loom.TweenConfig(history=1)"
+        )
     colors = require("matplotlib.colors", extra="plot", purpose="loom.plot")
     layers = len(history.layers)
     figure = empty_figure(width=9.0, height=2.0 + 2 * max(1.0, 0.22 * layers))

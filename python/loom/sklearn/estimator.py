@@ -7,6 +7,8 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
+from inspect import signature
 from multiprocessing import current_process
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,6 +19,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from loom._settings.arguments import check_arguments
 from loom.callbacks import EarlyStopping
 from loom.engine import engine_of
 from loom.errors import ConfigError, DataError
@@ -27,6 +30,8 @@ from loom.training import train
 from loom.training.config import TrainingConfig
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from loom.losses import LossLike
     from loom.network import Network
 
@@ -35,11 +40,24 @@ __all__ = ["Learner", "Samples"]
 Samples: TypeAlias = "tuple[NDArray[Any], NDArray[Any], NDArray[np.float64] | None]"
 """Inputs, targets as a loss takes them, and how much each sample counts."""
 
+_OPTIONS = {each.name for each in fields(TrainingConfig)} - {"loss", "metrics", "seed"}
+"""Settings of training, in which what an estimator decides by itself is not among its options."""
 _MOST_SEED = np.iinfo(np.int32).max
 
 
 class Learner(BaseEstimator):
     """Base of the estimators: a network that is made in `fit` and learns as `loom.train` does."""
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args: object, **parameters: object) -> Self:
+            """Refuses parameters that there are not, with the name that is right or where else they go."""
+            known = signature(cls.__init__).parameters
+            for name in parameters:
+                if name not in known and name in _OPTIONS:
+                    raise ConfigError(f"{cls.__name__} has no {name}; options={{{name!r}: ...}} takes it")
+            check_arguments(cls, args, parameters)
+            return super().__new__(cls)
 
     def _validated(self, *arrays: object, **checks: Any) -> Any:  # noqa: ANN401 - X, or X and y
         """Checks what came in, and notes or compares the features, in any version of scikit-learn."""

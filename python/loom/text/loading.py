@@ -13,7 +13,7 @@ from loom.errors import ConfigError, DTypeError, InvalidValueError
 from loom.models import from_hub
 from loom.models.formats import format_of
 from loom.models.gguf import load as load_gguf
-from loom.models.loading import absent
+from loom.models.loading import check_exists
 from loom.network import Network
 from loom.network.layers import LayerHandle, layers_of
 from loom.tensors import open_tensors
@@ -71,8 +71,7 @@ def load(
         MissingExtraError: tokenizers or Jinja is not installed.
     """
     place = file_path("loom.text.load", path)
-    if not place.exists():
-        raise absent(path, "loom.text.load")
+    check_exists(path, "loom.text.load")
     found = format_of(place)
     full = dtype in (None, "float32", "float64")
     if found.name == "gguf":

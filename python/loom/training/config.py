@@ -380,7 +380,7 @@ def _metrics(
         ):
             return {str(name): cast("tuple[Any, ...]", _metrics(entries)) for name, entries in value.items()}
     if isinstance(value, (str, Mapping)) or callable(value):
-        return (metrics.resolve(value),)
+        return (metrics.resolve(cast("MetricLike", value)),)
     if not isinstance(value, Sequence):
         raise ConfigError(f"TrainingConfig: metrics must be a list of names or callables, got {shown(value)}")
     chosen = metrics.resolve_all(value)

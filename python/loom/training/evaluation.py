@@ -167,7 +167,8 @@ class Evaluation:
         of_outputs = loss_metrics(self._engine, config)
         self.loss_names = [metrics.name_of(metric) for metric in of_outputs]
         """What the losses of named outputs are called."""
-        self._metrics = (*of_outputs, *metrics.resolve_all(config.metrics, self._loss))
+        listed = cast("Sequence[MetricLike]", config.metrics)
+        self._metrics = (*of_outputs, *metrics.resolve_all(listed, self._loss))
         self._batch_size = config.validation_batch_size or config.batch_size
         self._source = source
         self._arrays = self._form.examples(source.batch) if isinstance(source, ArraySource) else None

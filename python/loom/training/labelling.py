@@ -107,13 +107,16 @@ def takes_labels(config: TrainingConfig, output_shape: tuple[int, ...]) -> bool:
     return compares_labels(config.loss, output_shape)
 
 
-def learn_classes(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:
+def learn_classes(
+    engine: Engine, config: TrainingConfig, data: Data, *, refuses: bool = True
+) -> TrainingConfig:
     """Has the network remember what labels there are, if data has labels that are no class indices.
 
     Args:
         engine: The network's; it is built if there may be labels.
         config: How the training goes.
         data: What it learns from.
+        refuses: Whether class indices beyond the outputs are an error.
 
     Returns:
         The config; with the loss that suits classes, where it is open and the data names its classes; and
@@ -121,9 +124,9 @@ def learn_classes(engine: Engine, config: TrainingConfig, data: Data) -> Trainin
 
     Raises:
         ConfigError: A class that has a weight is none of the labels.
-        DataError: There are more or fewer labels than outputs.
+        DataError: There are more or fewer labels than outputs, or class indices beyond them.
     """
-    return weighed(engine, _learned(engine, config, data))
+    return weighed(engine, _learned(engine, config, data, refuses=refuses))
 
 
 def weighed(engine: Engine, config: TrainingConfig) -> TrainingConfig:
@@ -191,7 +194,7 @@ def _by_label(
     return [weights.get(label, 1.0) for label in classes.values]
 
 
-def _learned(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:
+def _learned(engine: Engine, config: TrainingConfig, data: Data, *, refuses: bool) -> TrainingConfig:
     named = getattr(data, "classes", None)
     named = named if isinstance(named, (tuple, list)) and named else None
     if config.loss != AUTO and not _may_have_labels(config):
@@ -217,6 +220,10 @@ def _learned(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConf
     forget_classes(engine.native)
     classes = Classes.of(found)
     if classes.kind == "integer" and not are_no_indices(found, outputs, len(classes.values)):
+        # Those of batches are refused where they come.
+        indices = shape != (1,) and (config.loss == AUTO or losses.is_classification(config.loss))
+        if refuses and indices and _is_single(data):
+            _check_indices(found, outputs)
         return config
     if len(classes.values) != outputs:
         raise DataError(unequal(list(classes.names), outputs))
@@ -249,6 +256,24 @@ def unequal(names: list[str], outputs: int, output: str | None = None) -> str:
     )
 
 
+def _check_indices(labels: NDArray[Any], outputs: int) -> None:
+    """Refuses class indices that are too large for the outputs, with what is to be done."""
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high < outputs:
+        return
+    row = int(np.argmax(labels.reshape(len(labels), -1).max(axis=1) >= outputs))
+    remedy = (
+        f"labels go from {low} to {high}: y - {low} numbers them from 0, and with y.astype(str) the network "
+        "keeps them as names"
+        if low > 0 and high - low < outputs
+        else f"give the last layer {high + 1} units"
+    )
+    raise DataError(
+        f"class index {int(labels[row].max())} of row {row} is out of range: there are {outputs} classes, "
+        f"numbered from 0 to {outputs - 1}; {remedy}"
+    )
+
+
 def are_no_indices(labels: NDArray[Any], outputs: int, kinds: int) -> bool:
     """Whether whole numbers name as many classes as there are outputs, with gaps between them.
 
@@ -263,12 +288,16 @@ def are_no_indices(labels: NDArray[Any], outputs: int, kinds: int) -> bool:
     return kinds == outputs and low >= 0 and high - low >= kinds
 
 
-def _labels(data: Data) -> NDArray[Any] | None:
-    """Returns labels of data that can be looked at without going through it; None where there are none."""
-    # As `as_source` tells a pair from a sequence of batches.
-    single = isinstance(data, TrainingBatch) or (
+def _is_single(data: Data) -> bool:
+    """Whether data is samples with their targets, and no batches; as `as_source` tells them apart."""
+    return isinstance(data, TrainingBatch) or (
         isinstance(data, tuple) and not (data and all(isinstance(each, TrainingBatch) for each in data))
     )
+
+
+def _labels(data: Data) -> NDArray[Any] | None:
+    """Returns labels of data that can be looked at without going through it; None where there are none."""
+    single = _is_single(data)
     if not single and not isinstance(data, (list, tuple)):
         return None
     parts: list[Any] = [data] if single else list(cast("list[Any]", data))

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from os import PathLike
@@ -346,7 +346,8 @@ class _Run:
         shape = self.form.output_shape
         self.settings = engine_config(config, shape, observe=self.observe, tween=self.tween)
         named = isinstance(config.loss, Mapping)
-        self.metrics = metrics.resolve_all(config.metrics, None if named else loss_name(config.loss))
+        listed = cast("Sequence[metrics.MetricLike]", config.metrics)
+        self.metrics = metrics.resolve_all(listed, None if named else loss_name(config.loss))
         self.functions = [metric for metric in self.metrics if not metrics.in_engine(metric)]
 
     def _form_of(self, first: TrainingBatch) -> Form:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
@@ -52,7 +52,9 @@ def engine_config(
     if not isinstance(config.loss, Mapping):
         loss, own = _of_engine(config.loss)
         config = replace(config, loss=loss)
-    known = [metric for metric in config.metrics if metrics.in_engine(metric)]
+    known = [
+        metric for metric in cast("Sequence[metrics.MetricLike]", config.metrics) if metrics.in_engine(metric)
+    ]
     encoded = replace(config, metrics=known, class_weight=None, early_stopping=None).to_config()
     elsewhere = {
         "device",
