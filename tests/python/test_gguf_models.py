@@ -108,6 +108,22 @@ def test_how_heads_pair_elements_makes_no_difference(qk_norm: bool, tmp_path: Pa
     assert (tmp_path / "halves").read_bytes() == (tmp_path / "pairs").read_bytes()
 
 
+def test_blocks_in_checkpoints_are_written_as_they_are_without(tmp_path: Path) -> None:
+    attention = nn.MultiHeadAttention(2, causal=True, rotary=nn.Rotary(), bias=False)
+    block = [nn.Residual([nn.RMSNorm(), attention]), nn.Residual([nn.RMSNorm(), nn.SwiGLU(48)])]
+    ends = [nn.RMSNorm(), nn.TiedHead(50, tied_to=(0, 0, 0, 0))]
+    made = [nn.Embedding(50, 32), nn.Checkpoint(block), *block, nn.Checkpoint(nn.Checkpoint(block)), *ends]
+    net = loom.Sequential(made, input_shape=12, seed=4)
+    plain = loom.Sequential([nn.Embedding(50, 32), *3 * block, *ends], input_shape=12)
+    plain.load_state_dict(dict(zip(plain.state_dict(), net.state_dict().values(), strict=True)))
+    paths = [tmp_path / name for name in ("a.gguf", "b.gguf")]
+    for each, path in zip((net, plain), paths, strict=True):
+        loom.save_gguf(each, path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    x = np.random.default_rng(0).integers(0, 50, (2, 12))
+    np.testing.assert_allclose(loom.load(paths[0]).predict(x), net.predict(x), rtol=0, atol=1e-5)
+
+
 def test_a_head_with_a_table_of_its_own_is_written(tmp_path: Path) -> None:
     rows = llama().config.cells[0].layers[:-1]  # type: ignore[union-attr]
     net = loom.Sequential([*rows, nn.TiedHead(50)], input_shape=12, seed=3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from os import PathLike
 from typing import Any, Literal
@@ -140,6 +140,16 @@ def _output_bias(attention: nn.MultiHeadAttention) -> bool:
     return attention.bias if attention.output_bias is None else bool(attention.output_bias)
 
 
+def _unwrapped(path: str, layer: object) -> Iterator[tuple[str, object]]:
+    """Goes through a layer, or those inside a Checkpoint, with where they are."""
+    if not isinstance(layer, nn.Checkpoint):
+        yield path, layer
+        return
+    inside = [layer.layers] if isinstance(layer.layers, nn.Layer) else layer.layers
+    for number, each in enumerate(inside):
+        yield from _unwrapped(f"{path}.{number}", each)
+
+
 class _Model:
     """What a network says of itself in GGUF."""
 
@@ -148,7 +158,10 @@ class _Model:
         if len(cells) != 1 or net.config.links:
             raise ConfigError("save_gguf: the network must be a row of layers in one cell, without links")
         (cell,) = cells
-        self.layers: Sequence[Any] = cell.layers
+        # What is inside a Checkpoint is computed as it is without; where each layer's weights are.
+        row = [each for place, layer in enumerate(cell.layers) for each in _unwrapped(str(place), layer)]
+        self.paths = [path for path, _ in row]
+        self.layers: Sequence[Any] = [layer for _, layer in row]
         self.state = state
         self.at = ".".join(str(place) for place in cell.at)
         self.tensors: dict[str, TensorEntry] = {}
@@ -272,10 +285,15 @@ class _Model:
 
     # Tensors
 
+    def _source(self, source: str) -> str:
+        """Returns the full name of a weight whose layer is named by its place in the row."""
+        place, _, rest = source.partition(".")
+        return f"{self.at}.{self.paths[int(place)]}.{rest}"
+
     def _take(
         self, name: str, source: str, change: Callable[[NDArray[Any]], NDArray[Any]] | None = None
     ) -> None:
-        entry = self.state[f"{self.at}.{source}"]
+        entry = self.state[self._source(source)]
         if change is not None:
             before = entry
             entry = TensorEntry(name, entry.shape, entry.dtype, entry.nbytes, lambda: change(before.numpy()))
@@ -283,7 +301,7 @@ class _Model:
 
     def _join(self, name: str, sources: Sequence[tuple[str, Callable[..., NDArray[Any]] | None]]) -> None:
         """Several tensors of as many columns, one below the other."""
-        held = [(self.state[f"{self.at}.{source}"], change) for source, change in sources]
+        held = [(self.state[self._source(source)], change) for source, change in sources]
         rows = sum(entry.shape[0] for entry, _ in held)
         shape = (rows, *held[0][0].shape[1:])
 
@@ -372,7 +390,7 @@ class _Model:
             if not layer.shared_gate:
                 raise ConfigError("save_gguf: shared experts must have a gate of their own, as Qwen 2's have")
             name = f"{at}.ffn_gate_inp_shexp.weight"
-            gate = self.state[f"{self.at}.{source}.shared_router_weight"]
+            gate = self.state[self._source(f"{source}.shared_router_weight")]
             self.tensors[name] = TensorEntry(
                 name, gate.shape[1:], gate.dtype, gate.nbytes, lambda: gate.numpy().reshape(-1)
             )
