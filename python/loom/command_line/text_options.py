@@ -36,7 +36,7 @@ _ACTIVATIONS = click.option(
 _CACHE = click.option(
     "--cache-dtype",
     type=click.Choice(["float16", "q8_0"]),
-    help="Keep keys and values in fewer bits: long texts are faster on a processor.",
+    help="Keep keys and values in fewer bits, on a processor.",
 )
 _ADAPTER = click.option(
     "--adapter",

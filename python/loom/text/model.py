@@ -58,7 +58,7 @@ class LanguageModel:
         kept: How many sessions are kept whose answers have ended, so that a text that goes on from theirs is
             read from there on.
         cache_dtype: What keys and values are kept as, "float16" or "q8_0", as in `loom.Session`: half or a
-            quarter of the memory, which long texts spend their time reading. On processors.
+            quarter of the memory. On processors.
 
     Raises:
         ShapeError: The network does not read token ids.
