@@ -58,8 +58,8 @@ class Session:
             named inputs each has one, and a call brings as many steps of all of them.
         capacity: The most steps there will be in all.
         rows: Sequences side by side.
-        cache_dtype: What keys and values are kept as: "float16" takes half of the memory; "q8_0", blocks of 32
-            numbers of a head as `Network.morph` packs weights, takes 27 % of it. They are rounded once, as
+        cache_dtype: What keys and values are kept as: "float16" takes half of the memory; "q8_0", blocks of
+            32 numbers of a head as `Network.morph` packs weights, takes 27 % of it. They are rounded once, as
             they come, so that the outputs are the same bits however the steps come. None keeps them as the
             network computes. On processors.
 
