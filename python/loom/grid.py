@@ -145,7 +145,7 @@ def _listed(index: object) -> str:
     """Says how layers are counted through, to whoever takes a network for a list of them."""
     if isinstance(index, str):
         return "; layers have no names, and net.summary() lists their places"
-    return f"; net.layers[{index}] is a layer by its number" if isinstance(index, int) else ""
+    return f"; net.layers[{shown(index)}] is a layer by its number" if isinstance(index, int) else ""
 
 
 def locate_given(grid: Extents, cell: object) -> tuple[Coordinate, int | None]:

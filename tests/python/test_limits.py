@@ -17,7 +17,7 @@ import pytest
 
 import loom
 from loom import _native, nn
-from networks import mlp, quiet
+from networks import blobs, mlp, quiet
 
 HERE = Path(__file__).parent
 
@@ -282,6 +282,22 @@ def test_random_calls_end_in_documented_errors(seed: int) -> None:
     )
     last = done.stderr.rsplit("\r", 1)[-1]
     assert done.returncode == 0, f"{done.returncode} at {seed}/{last}:\n{done.stdout}"
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: mlp()[10**5000], "a layer as"),
+        (lambda: loom.EarlyStopping(10**5000), "monitor must be the name of a log"),  # type: ignore[arg-type]
+        (lambda: loom.TrainingConfig(early_stopping=10**5000), "must be an EarlyStopping"),  # type: ignore[arg-type]
+        (lambda: loom.TrainingConfig(loss=nn.Dense(3)), "loss"),  # type: ignore[arg-type]
+        (lambda: loom.TrainingConfig(metrics=[nn.Dense(3)]), "metric"),  # type: ignore[list-item]
+        (lambda: loom.train(mlp(), blobs(), quiet(), callbacks=np.array(3.0)), "callbacks must be a list"),  # type: ignore[arg-type]
+    ],
+)
+def test_odd_settings_are_refused_in_words(call: Callable[[], object], match: str) -> None:
+    with pytest.raises(loom.LoomError, match=match):
+        call()
 
 
 def test_extents_and_sizes_of_any_kind_are_told_as_such() -> None:

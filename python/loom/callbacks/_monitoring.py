@@ -20,7 +20,7 @@ def checked(where: str, monitor: object) -> str:
     """Returns the name of the log that is to be watched, if it is one."""
     if not isinstance(monitor, str):
         # A number that comes first is how long to wait.
-        patience = f"; patience={monitor} says how long to wait" if isinstance(monitor, int) else ""
+        patience = f"; patience={shown(monitor)} says how long to wait" if isinstance(monitor, int) else ""
         raise ConfigError(
             f'{where}: monitor must be the name of a log, such as "val_loss", got {shown(monitor)}{patience}'
         )

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from loom import _native
 from loom._settings.checks import flag, real, whole
-from loom._settings.encoding import NamedFamily
+from loom._settings.encoding import NamedFamily, Tagged
 from loom._settings.logits import OF_LOGITS
 from loom._settings.spellings import attribute_error
 from loom._settings.suggestions import shown
@@ -246,7 +246,8 @@ def resolve(value: LossLike | str) -> str | Loss:
     """
     if isinstance(value, Loss):
         return value
-    if callable(value) and not isinstance(value, type):
+    # Layers and the like only look as though they were functions.
+    if callable(value) and not isinstance(value, (type, Tagged)):
         # The functions here stand for the losses that they are of, which the engine computes itself.
         named = getattr(value, "__name__", "") if getattr(value, "__module__", "") == __name__ else ""
         return FAMILY.resolve(named) if named in FAMILY.names() else OwnLoss(value)

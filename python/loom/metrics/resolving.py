@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, cast
 
 from numpy.typing import NDArray
 
+from loom._settings.encoding import Tagged
 from loom._settings.suggestions import unknown
 from loom._typing import MetricName, ScikitLearnMetricName
 from loom.errors import ConfigError
@@ -35,7 +36,8 @@ def resolve(value: MetricLike) -> Metric | MetricFunction:
     given: object = value
     if isinstance(given, type) and issubclass(given, Metric):
         raise ConfigError(f"metrics are objects or names: give {given.__name__}(), got the class")
-    if callable(value):
+    # Layers and the like only look as though they were functions.
+    if callable(value) and not isinstance(value, Tagged):
         if str(getattr(value, "__module__", "")).startswith("sklearn."):
             # Those take the target first, and classes or probabilities instead of scores.
             name = getattr(value, "__name__", "")

@@ -145,7 +145,7 @@ def _unwrapped(path: str, layer: object) -> Iterator[tuple[str, object]]:
     if not isinstance(layer, nn.Checkpoint):
         yield path, layer
         return
-    inside = [layer.layers] if isinstance(layer.layers, nn.Layer) else layer.layers
+    inside: Any = [layer.layers] if isinstance(layer.layers, nn.Layer) else layer.layers
     for number, each in enumerate(inside):
         yield from _unwrapped(f"{path}.{number}", each)
 

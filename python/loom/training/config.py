@@ -400,5 +400,5 @@ def _early_stopping(value: object) -> EarlyStopping | None:
     patience = value if isinstance(value, int) and not isinstance(value, bool) else 3
     raise ConfigError(
         f"TrainingConfig: early_stopping must be an EarlyStopping, got {shown(value)}; "
-        f"early_stopping=loom.EarlyStopping(patience={patience})"
+        f"early_stopping=loom.EarlyStopping(patience={shown(patience)})"
     )

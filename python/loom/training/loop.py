@@ -119,9 +119,13 @@ def run_training(
     config = settled_outputs(engine_of(network), config)
     flag("train", "resume", resume)
     chosen = config.loss == AUTO
-    if not isinstance(callbacks, Iterable):
-        raise ConfigError(f"callbacks must be a list of callbacks, got {shown(callbacks)}; put it into [ ]")
-    callbacks = list(callbacks)
+    try:
+        # What says that it holds something may hold nothing, such as an array of no axes.
+        callbacks = list(callbacks)
+    except TypeError as error:
+        raise ConfigError(
+            f"callbacks must be a list of callbacks, got {shown(callbacks)}; put it into [ ]"
+        ) from error
     engine = engine_of(network)
     interrupts = Interrupts(terminates=run is not None, patient=shared is not None)
     with interrupts, ExitStack() as stack:
