@@ -288,6 +288,8 @@ def test_random_calls_end_in_documented_errors(seed: int) -> None:
     ("call", "match"),
     [
         (lambda: mlp()[10**5000], "a layer as"),
+        (lambda: mlp()[0, 0].add(10**5000), "expected a layer"),  # type: ignore[arg-type]
+        (lambda: mlp().activations(np.ones((1, 6)), layers=["0.0.0." + "9" * 5000]), "a layer is named"),
         (lambda: loom.EarlyStopping(10**5000), "monitor must be the name of a log"),  # type: ignore[arg-type]
         (lambda: loom.TrainingConfig(early_stopping=10**5000), "must be an EarlyStopping"),  # type: ignore[arg-type]
         (lambda: loom.TrainingConfig(loss=nn.Dense(3)), "loss"),  # type: ignore[arg-type]

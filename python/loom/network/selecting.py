@@ -125,7 +125,8 @@ def find_layers(network: HasEngine, layers: Sequence[LayerLike] | None) -> list[
     return [layer_at(network, layer) for layer in layers]
 
 
-_PATH = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9]+)\.([0-9]+)(?:\.(.+))?")
+# Nothing has a place of more digits, and Python reads numbers of a few thousand alone.
+_PATH = re.compile(r"([0-9]{1,99})\.([0-9]{1,99})\.([0-9]{1,99})\.([0-9]{1,99})(?:\.(.+))?")
 
 
 def layer_at(network: HasEngine, given: LayerLike) -> LayerHandle:
@@ -151,7 +152,9 @@ def layer_at(network: HasEngine, given: LayerLike) -> LayerHandle:
         *numbers, name = path.groups(default="")
         given = [int(number) for number in numbers]
     elif isinstance(given, int):
-        raise ConfigError(f"a layer is not a number here: net.layers[{given}] is the layer that is meant")
+        raise ConfigError(
+            f"a layer is not a number here: net.layers[{shown(given)}] is the layer that is meant"
+        )
     engine = engine_of(network)
     at, place = locate_given(engine.grid, given)
     if place is None:

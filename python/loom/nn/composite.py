@@ -69,7 +69,7 @@ def _meant(layer: object) -> str:
     if isinstance(layer, (list, tuple)):
         return "; layers stand in one list: [*block, nn.Dense(3)], or nn.Sequential([...]) as one of them"
     if isinstance(layer, int):
-        return f"; nn.Dense({layer}) has {layer} units"
+        return f"; nn.Dense({shown(layer)}) has {shown(layer)} units"
     if callable(layer) and str(getattr(layer, "__name__", "")) in activation_names():
         return f'; nn.Activation("{layer.__name__}") is the layer of that function'  # type: ignore[attr-defined]
     return "; leave it out" if layer is None else ""
