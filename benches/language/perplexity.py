@@ -3,8 +3,8 @@
     python benches/language/perplexity.py [TEXT ...] [--steps N] [--seed SEED]
 
 Trains the model of bytes of examples/byte_chat.py, on the pages of this documentation where no texts are
-named, packs copies of it in every numeric type, with float activations and with those in int8, and prints a
-table.
+named, packs copies of it in every numeric type, with float activations and with those in int8, and has it
+keep keys and values in fewer bits; prints a table of each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import byte_chat  # noqa: E402 - from the folder above
 import loom  # noqa: E402
 
 if TYPE_CHECKING:
-    from loom._typing import NumericTypeName
+    from loom._typing import CacheTypeName, NumericTypeName
 
 TYPES = (
     "float16",
@@ -69,11 +69,11 @@ def main() -> None:
     byte_chat.train(net, text[:cut], options.steps, "cpu", options.seed)
     unseen = list(text[cut : cut + options.unseen])
 
-    def perplexity(dtype: str, activations: str | None = None) -> float:
+    def perplexity(dtype: str, activations: str | None = None, cache: CacheTypeName | None = None) -> float:
         packed = deepcopy(net)
         if dtype != "float32":
             packed.morph(cast("NumericTypeName", dtype), activations=activations)
-        model = loom.text.LanguageModel(packed, tokenizer(), capacity=256)
+        model = loom.text.LanguageModel(packed, tokenizer(), capacity=256, cache_dtype=cache)
         return loom.text.perplexity(model, unseen)
 
     exact = perplexity("float32")
@@ -84,6 +84,12 @@ def main() -> None:
         found = perplexity(dtype)
         rounded = f"{perplexity(dtype, 'int8'):.3f}" if dtype in INTEGERS else ""
         print(f"| {dtype} | {found:.3f} | {found / exact - 1:+.2%} | {rounded} |", flush=True)
+    print("\n| keys and values | perplexity | beside float32 |")
+    print("|---|---|---|")
+    caches: tuple[CacheTypeName, ...] = ("float16", "q8_0")
+    for cache in caches:
+        found = perplexity("float32", cache=cache)
+        print(f"| {cache} | {found:.4f} | {found / exact - 1:+.3%} |", flush=True)
 
 
 if __name__ == "__main__":
