@@ -533,3 +533,26 @@ def test_weights_of_classes_that_are_none_are_refused() -> None:
     fresh = loom.Sequential([nn.Dense(2)], input_shape=4, seed=0)
     with pytest.raises(loom.ConfigError, match='names class "cat", but the network has learned no labels'):
         fresh.fit(x, [0, 1] * 4, class_weight={"cat": 2.0}, verbose=False)
+
+
+@pytest.mark.parametrize(
+    ("names", "steps"), [(["a", "b", "c"], False), (["a", "b", "c"], True), ([3, 7, 40], False)]
+)
+def test_batches_of_any_length_are_looked_through_for_labels(names: list[Any], steps: bool) -> None:
+    draws = np.random.default_rng(0)
+    samples = [draws.normal(size=(length, 3)) for length in draws.integers(3, 9, 20)]
+    indices = [draws.integers(0, 3, len(sample) if steps else ()) for sample in samples]
+    found = []
+    for known in (names, [0, 1, 2]):
+        labels: Any = [np.array(known)[index] for index in indices]
+        labels = labels if steps else np.array(labels)
+        network = loom.Sequential(
+            [nn.LSTM(4, return_sequences=steps), nn.Dense(3)], input_shape=(None, 3), seed=0
+        )
+        batches = [(samples[:12], labels[:12]), (samples[12:], labels[12:])]
+        network.fit(batches, loss="cross_entropy", epochs=2, verbose=False)
+        found.append((network.predict(samples), network.predict_classes(samples)))
+    for one, other in zip(*(each[0] for each in found), strict=True):
+        np.testing.assert_array_equal(one, other)
+    for one, other in zip(*(each[1] for each in found), strict=True):
+        np.testing.assert_array_equal(one, np.array(names)[other])

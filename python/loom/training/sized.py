@@ -42,8 +42,10 @@ def told(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:
     """
     pair = _pair(data)
     sizing = engine.sizing
-    if pair is None or sizing is None or isinstance(config.loss, Mapping):
+    if sizing is None or isinstance(config.loss, Mapping):
         return config
+    if pair is None:
+        return learn_classes(engine, config, _targets_of(sizing, data))
     target: Foreign = pair.target
     if sizing.has_steps or None in sizing.output_shape:
         labels = _labels_of_steps(sizing, pair)
@@ -54,6 +56,24 @@ def told(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:
     # Labels and losses are a matter of targets alone.
     config = learn_classes(engine, config, TrainingBatch(np.zeros((len(target), 1)), target))
     return settled_by_target(engine, config, target)
+
+
+def _targets_of(sizing: Sizing, data: object) -> list[TrainingBatch]:
+    """Returns what targets of a list of batches may be labels; nothing where batches come when asked for."""
+    given = data if isinstance(data, (list, tuple)) else ()
+    batches = [
+        TrainingBatch(*each) if isinstance(each, tuple) and 2 <= len(each) <= 3 else each for each in given
+    ]
+    if not all(isinstance(each, TrainingBatch) for each in batches):
+        return []
+    if not (sizing.has_steps or None in sizing.output_shape):
+        return [
+            TrainingBatch(np.zeros((len(cast("Any", batch.target)), 1)), batch.target) for batch in batches
+        ]
+    found = [labels for batch in batches if (labels := _labels_of_steps(sizing, batch)) is not None]
+    if not found or len(found) < len(batches):
+        return []
+    return [TrainingBatch(np.zeros((1, 1)), np.concatenate(found)[None])]
 
 
 def _labels_of_steps(sizing: Sizing, pair: TrainingBatch) -> NDArray[Any] | None:
