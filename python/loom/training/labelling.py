@@ -220,8 +220,10 @@ def _learned(engine: Engine, config: TrainingConfig, data: Data, *, refuses: boo
     forget_classes(engine.native)
     classes = Classes.of(found)
     if classes.kind == "integer" and not are_no_indices(found, outputs, len(classes.values)):
-        # Those of batches are refused where they come.
-        indices = shape != (1,) and (config.loss == AUTO or losses.is_classification(config.loss))
+        # Those of batches are refused where they come. What other losses call classes need not be outputs.
+        loss = config.loss
+        compared = loss == AUTO or (losses.is_classification(loss) and not losses.is_own(loss))
+        indices = compared and shape != (1,)
         if refuses and indices and _is_single(data):
             _check_indices(found, outputs)
         return config

@@ -59,7 +59,20 @@ def evaluated(text: str, names: Mapping[str, Tensor], activate: Callable[[str, A
             return holds.to(x.dtype)
         assert isinstance(node, ast.Call)
         assert isinstance(node.func, ast.Name)
+        if node.func.id in ("sum", "mean"):
+            return over_axes(node.func.id, node)
         return call(node.func.id, [of(each) for each in node.args])
+
+    def over_axes(name: str, node: ast.Call) -> Any:  # noqa: ANN401 - a tensor
+        (given,) = node.args
+        found = of(given)
+        # Of as many axes as a batch of samples.
+        found = found.reshape((1,) * (x.ndim - found.ndim) + tuple(found.shape))
+        stated = {word.arg: ast.literal_eval(word.value) for word in node.keywords}.get("axis")
+        axes = range(x.ndim - 1) if stated is None else [stated] if isinstance(stated, int) else stated
+        # Those of a sample; the batch is before them.
+        places = [axis % (x.ndim - 1) + 1 for axis in axes]
+        return getattr(torch, name)(found, dim=places, keepdim=True)
 
     def call(name: str, given: list[Any]) -> Any:  # noqa: ANN401 - a tensor
         plain = {"exp", "expm1", "log", "log1p", "sqrt", "abs", "sign", "erf", "sin", "cos"}
@@ -79,4 +92,6 @@ def evaluated(text: str, names: Mapping[str, Tensor], activate: Callable[[str, A
             return torch.where(given[0] > 0, given[0], bent)
         return activate(name, given[0])
 
-    return torch.broadcast_to(of(ast.parse(text.strip(), mode="eval").body), x.shape)
+    found = of(ast.parse(text.strip(), mode="eval").body)
+    # What was summed over an axis has one element there.
+    return found if found.ndim == x.ndim else torch.broadcast_to(found, x.shape)
