@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -90,3 +90,17 @@ def test_reports_differ_by_what_they_hold() -> None:
     assert Part(0.5, np.array([1])) != Part(0.5, np.array([2]))
     assert Part(float("nan"), np.array([1])) == Part(float("nan"), np.array([1]))
     assert Part(0.5, np.array([1])) != "a part"
+
+
+def test_names_of_types_are_looked_through() -> None:
+    from typing_extensions import TypeAliasType
+
+    from loom.reports.base import _typed
+
+    element = TypeVar("element", bound=np.generic)
+    # As NumPy's NDArray is from 2.5 on.
+    named = TypeAliasType("named", np.ndarray[Any, np.dtype[element]], type_params=(element,))
+    for kind in (np.float64, np.int64):
+        found = _typed(named[kind], [["1", "2"]] if kind is np.float64 else [[1, 2]])
+        np.testing.assert_array_equal(found, np.array([[1, 2]], kind))
+        assert found.dtype == kind

@@ -159,6 +159,9 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
 def _typed(hint: Any, value: Any) -> Any:  # noqa: ANN401
     """The value of a field of that type, from what `_plain` made of it."""
     origin, arguments = get_origin(hint), get_args(hint)
+    if (alias := getattr(origin, "__value__", None)) is not None:
+        # `type NDArray[T] = ...`, as NumPy has it from 2.5 on.
+        return _typed(alias[arguments], value)
     if origin in (Union, types.UnionType):
         if value is None:
             return None
