@@ -64,12 +64,15 @@ def evaluated(text: str, names: Mapping[str, Tensor], activate: Callable[[str, A
         return call(node.func.id, [of(each) for each in node.args])
 
     def over_axes(name: str, node: ast.Call) -> Any:  # noqa: ANN401 - a tensor
-        (given,) = node.args
+        # Axes go by place, too: mean(x, 1, 2).
+        given, *stated = node.args
+        stated += [word.value for word in node.keywords]
         found = of(given)
         # Of as many axes as a batch of samples.
         found = found.reshape((1,) * (x.ndim - found.ndim) + tuple(found.shape))
-        stated = {word.arg: ast.literal_eval(word.value) for word in node.keywords}.get("axis")
-        axes = range(x.ndim - 1) if stated is None else [stated] if isinstance(stated, int) else stated
+        told = [ast.literal_eval(each) for each in stated]
+        axes = [axis for each in told for axis in (each if isinstance(each, tuple) else (each,))]
+        axes = axes or list(range(x.ndim - 1))
         # Those of a sample; the batch is before them.
         places = [axis % (x.ndim - 1) + 1 for axis in axes]
         return getattr(torch, name)(found, dim=places, keepdim=True)
