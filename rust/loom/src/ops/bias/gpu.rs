@@ -36,7 +36,8 @@ impl GpuOperation for BiasAdd {
     }
 }
 
-fn unit(wide: usize) -> &'static str {
+/// The type of as many neighbouring elements: one, or four.
+pub(in crate::ops) fn unit(wide: usize) -> &'static str {
     if wide == 4 { "vec4<f32>" } else { "f32" }
 }
 

@@ -1,9 +1,9 @@
-// Sums of dy times the normalised x over a part of each channel's numbers: COLUMNS channels a workgroup,
-// LANES threads a channel, joined by one fixed tree.
+// Sums of dy times the normalised x over a part of each channel's numbers: COLUMNS channels, or
+// fours of them, a workgroup, LANES threads a channel, joined by one fixed tree.
 
 const LANES: u32 = THREADS / COLUMNS;
 
-var<workgroup> cells: array<f32, THREADS>;
+var<workgroup> cells: array<#{UNIT}, THREADS>;
 
 fn main(index: u32, thread: u32) {
     let blocks = (constants.channels + COLUMNS - 1u) / COLUMNS;
@@ -12,7 +12,7 @@ fn main(index: u32, thread: u32) {
     let present = channel < constants.channels && part < constants.parts;
     let start = part * constants.part;
     let end = select(0u, min(constants.terms, start + constants.part), present);
-    var sum = 0.0;
+    var sum = #{UNIT}();
     for (var term = start + thread / COLUMNS; term < end; term += LANES) {
         let repetition = term / INNER;
         let place = repetition * GROUPS + channel / SET_CHANNELS;

@@ -4,12 +4,12 @@ use super::{
     ChannelMoments, ChannelNormalize, GainGradient, Normalize, RunningAverage, Statistics, no_weight,
 };
 use crate::Result;
-use crate::ops::bias::gpu::{share, sum_columns};
+use crate::ops::bias::gpu::{share, sum_columns, unit};
 use crate::ops::{Direction, segment};
 use crate::shader::{GpuOperation, Operand, Recorder, Shader, THREADS};
 
 /// `yes` where there is such an operand, else `no`.
-fn either(present: bool, yes: &'static str, no: &'static str) -> &'static str {
+pub(super) fn either(present: bool, yes: &'static str, no: &'static str) -> &'static str {
     if present { yes } else { no }
 }
 
@@ -26,6 +26,9 @@ impl Normalize {
         recorder: &mut Recorder<'_>,
         residual: Option<&Operand>,
     ) -> Result<()> {
+        if self.record_kept(recorder, residual)? {
+            return Ok(());
+        }
         let shader = Shader::new(self.to_string(), include_str!("rows.wgsl"));
         let (gain, bias) = (self.gain.then_some("gain"), self.bias.then_some("bias"));
         let mean = either(self.centred, "set_sum(thread, sum) / f32(EXTENT)", "0.0");
@@ -94,6 +97,20 @@ impl Shares {
         let columns = if inner == 1 { segment::lanes(channels, 32) } else { 1 };
         let (part, parts) = share(terms, THREADS / columns, 1);
         Self { columns, part, parts, groups: channels.div_ceil(columns) * parts }
+    }
+}
+
+impl Shares {
+    /// Of channels that go in fours, side by side. Each thread waits for its terms, so that it has few.
+    fn of_units(units: usize, terms: usize) -> Self {
+        const TERMS: usize = 8;
+        const PARTS: usize = 256;
+        let columns = segment::lanes(units, 8);
+        let each = terms.div_ceil(THREADS / columns);
+        let parts = if each <= 2 * TERMS { 1 } else { each.div_ceil(TERMS).min(PARTS) };
+        let part = terms.div_ceil(parts).max(1);
+        let parts = terms.div_ceil(part).max(1);
+        Self { columns, part, parts, groups: units.div_ceil(columns) * parts }
     }
 }
 
@@ -192,19 +209,32 @@ impl GpuOperation for GainGradient {
         let accumulate = recorder.accumulate();
         let repetitions = recorder.rows() * self.outer;
         let terms = repetitions * self.inner;
-        let shares = Shares::new(self.channels, self.inner, terms);
+        // Channels side by side go in fours.
+        let wide = if self.inner == 1 && (self.channels / groups).is_multiple_of(4) { 4 } else { 1 };
+        let channels = self.channels / wide;
+        let shares = match wide {
+            4 => Shares::of_units(channels, terms),
+            _ => Shares::new(channels, self.inner, terms),
+        };
+        let unit = unit(wide);
         let whole = shares.parts == 1;
         let sums = if whole { result.clone() } else { recorder.scratch(shares.parts * self.channels)? };
-        Shader::new("gain_gradient", include_str!("gain.wgsl"))
+        let mut shader = Shader::new("gain_gradient", include_str!("gain.wgsl"))
             .constant("COLUMNS", shares.columns)
             .constant("INNER", self.inner)
             .constant("GROUPS", groups)
-            .constant("SET_CHANNELS", self.channels / groups)
+            .constant("SET_CHANNELS", channels / groups)
             .float("EPSILON", epsilon)
-            .section("NORMAL", normal)
-            .reads(recorder, names.iter().copied())?
-            .write("sums", "f32", sums.clone())
-            .number("channels", self.channels)
+            .section("UNIT", unit)
+            .section("NORMAL", normal);
+        for (number, name) in names.iter().enumerate() {
+            // Statistics of sets are numbers by themselves.
+            let of_set = number > 1 && matches!(self.statistics, Statistics::Rows { .. });
+            shader = shader.read(name, if of_set { "f32" } else { unit }, recorder.read(number)?);
+        }
+        shader
+            .write("sums", unit, sums.clone())
+            .number("channels", channels)
             // Numbers of a channel, and of a part of them.
             .number("terms", terms)
             .number("part", shares.part)

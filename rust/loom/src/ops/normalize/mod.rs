@@ -6,6 +6,7 @@
 mod channels;
 mod gain;
 mod gpu;
+mod gpu_kept;
 mod rows;
 #[cfg(test)]
 mod tests;

@@ -132,9 +132,15 @@ pub const UNITS_LARGE: Tile = Tile::new(128, 128, 32, 8, 8);
 /// workgroup's memory goes into more products.
 pub const UNITS_BROAD: Tile = Tile::new(128, 128, 32, 8, 16);
 /// On matrix units, where it fills more multiprocessors than the large one.
-pub const UNITS_NARROW: Tile = Tile::new(128, 96, 32, 8, 12);
+pub const UNITS_NARROW: Tile = Tile::new(128, 96, 64, 4, 12);
 /// Likewise, for other rows.
-pub const UNITS_FLAT: Tile = Tile::new(96, 128, 32, 12, 8);
+pub const UNITS_FLAT: Tile = Tile::new(96, 128, 64, 12, 4);
+/// Both where elements have to be loaded one at a time, for whose column sums the deeper ones leave no memory.
+pub const UNITS_NARROW_SINGLE: Tile = Tile::new(128, 96, 32, 8, 12);
+/// Likewise, for other rows.
+pub const UNITS_FLAT_SINGLE: Tile = Tile::new(96, 128, 32, 12, 8);
+/// Likewise, where both extents come in 96.
+pub const UNITS_EVEN: Tile = Tile::new(96, 96, 32, 12, 6);
 /// On matrix units, where the large one would leave multiprocessors idle.
 pub const UNITS_SMALL: Tile = Tile::new(64, 64, 32, 8, 4);
 /// On matrix units, for as few columns as an adapter's rank.
@@ -154,8 +160,9 @@ const LONG_UNITS: usize = 1024;
 /// How much more of the multiprocessors a tile must keep busy to be worth its less favourable shape.
 const BUSIER: f64 = 0.1;
 
-/// The cut of a mixed product on matrix units, where there are such and they suit the extents.
-pub(super) fn choose_units([rows, columns, depth]: [usize; 3], limits: &Limits) -> Option<Cut> {
+/// The cut of a mixed product on matrix units, where there are such and they suit the extents; `single` where not all
+/// elements can be loaded in fours.
+pub(super) fn choose_units([rows, columns, depth]: [usize; 3], single: bool, limits: &Limits) -> Option<Cut> {
     let (full, least) = (UNITS_SMALL.rows as usize, UNITS_SLIM.columns as usize);
     let (side, is_shallow) = (rows.min(columns), depth < full);
     let is_thin = side < full;
@@ -169,7 +176,7 @@ pub(super) fn choose_units([rows, columns, depth]: [usize; 3], limits: &Limits) 
     }
     let groups = |tile: &Tile| rows.div_ceil(tile.rows as usize) * columns.div_ceil(tile.columns as usize);
     let fits = |tile: &Tile| {
-        units::workgroup_bytes(tile) as usize <= limits.workgroup_bytes
+        units::workgroup_bytes(tile, if single { 1 } else { 4 }) as usize <= limits.workgroup_bytes
             && tile.threads() as usize <= limits.threads
     };
     // As many parts as it takes to have this many workgroups.
@@ -203,7 +210,11 @@ pub(super) fn choose_units([rows, columns, depth]: [usize; 3], limits: &Limits) 
         let is_whole = |tile: &Tile| {
             rows.is_multiple_of(tile.rows as usize) || columns.is_multiple_of(tile.columns as usize)
         };
-        for tile in [UNITS_NARROW, UNITS_FLAT].into_iter().filter(is_whole) {
+        let others = match single {
+            true => [UNITS_NARROW_SINGLE, UNITS_FLAT_SINGLE, UNITS_EVEN],
+            false => [UNITS_NARROW, UNITS_FLAT, UNITS_EVEN],
+        };
+        for tile in others.into_iter().filter(|tile| is_whole(tile) && fits(tile)) {
             let other = in_parts(tile, enough);
             if busy(other) > busy(cut) + BUSIER {
                 cut = other;
@@ -294,21 +305,22 @@ mod tests {
 
     #[test]
     fn matrix_units_are_for_large_products() {
-        assert_eq!(choose_units([4096; 3], &ROOMY), Some(Cut::Units(UNITS_BROAD, 1)));
-        assert_eq!(choose_units([1280, 1280, 1024], &ROOMY), Some(Cut::Units(UNITS_LARGE, 1)));
-        assert_eq!(choose_units([1024, 512, 784], &ROOMY), Some(Cut::Units(UNITS_SMALL, 1)));
-        assert_eq!(choose_units([4096, 384, 384], &ROOMY), Some(Cut::Units(UNITS_NARROW, 1)));
-        assert_eq!(choose_units([4096, 1024, 384], &ROOMY), Some(Cut::Units(UNITS_BROAD, 1)));
-        assert_eq!(choose_units([4096, 1536, 384], &ROOMY), Some(Cut::Units(UNITS_BROAD, 1)));
-        assert_eq!(choose_units([384, 384, 4096], &ROOMY), Some(Cut::Units(UNITS_NARROW, 8)));
-        assert_eq!(choose_units([384, 1024, 4096], &ROOMY), Some(Cut::Units(UNITS_FLAT, 4)));
-        assert_eq!(choose_units([2048, 16, 2048], &ROOMY), Some(Cut::Units(UNITS_SLIM, 8)));
-        assert_eq!(choose_units([16, 5632, 2048], &ROOMY), Some(Cut::Units(UNITS_LOW, 4)));
-        assert_eq!(choose_units([2048, 2048, 16], &ROOMY), Some(Cut::Units(UNITS_SMALL, 1)));
-        assert_eq!(choose_units([8192, 256, 16], &ROOMY), None);
-        assert_eq!(choose_units([64, 512, 784], &ROOMY), None);
-        assert_eq!(choose_units([4096, 10, 4096], &ROOMY), None);
-        assert_eq!(choose_units([4096; 3], &SPARE), None);
+        assert_eq!(choose_units([4096; 3], false, &ROOMY), Some(Cut::Units(UNITS_BROAD, 1)));
+        assert_eq!(choose_units([1280, 1280, 1024], false, &ROOMY), Some(Cut::Units(UNITS_LARGE, 1)));
+        assert_eq!(choose_units([1024, 512, 784], false, &ROOMY), Some(Cut::Units(UNITS_SMALL, 1)));
+        assert_eq!(choose_units([4096, 384, 384], false, &ROOMY), Some(Cut::Units(UNITS_NARROW, 1)));
+        assert_eq!(choose_units([4096, 1024, 384], false, &ROOMY), Some(Cut::Units(UNITS_BROAD, 1)));
+        assert_eq!(choose_units([4096, 1536, 384], false, &ROOMY), Some(Cut::Units(UNITS_BROAD, 1)));
+        assert_eq!(choose_units([384, 384, 4096], false, &ROOMY), Some(Cut::Units(UNITS_EVEN, 8)));
+        assert_eq!(choose_units([4096, 384, 384], true, &ROOMY), Some(Cut::Units(UNITS_NARROW_SINGLE, 1)));
+        assert_eq!(choose_units([384, 1024, 4096], false, &ROOMY), Some(Cut::Units(UNITS_FLAT, 4)));
+        assert_eq!(choose_units([2048, 16, 2048], false, &ROOMY), Some(Cut::Units(UNITS_SLIM, 8)));
+        assert_eq!(choose_units([16, 5632, 2048], false, &ROOMY), Some(Cut::Units(UNITS_LOW, 4)));
+        assert_eq!(choose_units([2048, 2048, 16], false, &ROOMY), Some(Cut::Units(UNITS_SMALL, 1)));
+        assert_eq!(choose_units([8192, 256, 16], false, &ROOMY), None);
+        assert_eq!(choose_units([64, 512, 784], false, &ROOMY), None);
+        assert_eq!(choose_units([4096, 10, 4096], false, &ROOMY), None);
+        assert_eq!(choose_units([4096; 3], false, &SPARE), None);
     }
 
     #[test]

@@ -44,17 +44,18 @@ impl Problem<'_> {
     /// The cut that suits the extents.
     pub fn choose(&self, limits: &Limits) -> Cut {
         let extents = [self.rows, self.columns, self.depth];
-        if let Some(cut) = choose_units(extents, limits).filter(|_| self.mixed) {
+        let (left, right) = self.loaders();
+        let single = left.width == 1 || right.width == 1 || self.store_width() == 1;
+        if let Some(cut) = choose_units(extents, single, limits).filter(|_| self.mixed) {
             return cut;
         }
         if let Some(cut) = self.choose_stream(limits) {
             return cut;
         }
-        let (left, right) = self.loaders();
         let layout = Layout {
             left_transposed: self.left.transposed,
             right_transposed: self.right.transposed,
-            single: left.width == 1 || right.width == 1 || self.store_width() == 1,
+            single,
             few_columns: self.few_columns_will_do(limits),
         };
         choose(extents, layout, limits)

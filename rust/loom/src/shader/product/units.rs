@@ -15,10 +15,16 @@ const SUBGROUP: u32 = 32;
 /// Elements added to each row of a tile, so that the rows of a fragment lie in different banks.
 const PADDING: u32 = 8;
 
-/// Subgroups above each other in a tile, and beside each other.
+/// Subgroups above each other in a tile, and beside each other: two above each other where that leaves each of them
+/// whole fragments.
 fn subgroups(tile: &Tile) -> [u32; 2] {
     let count = tile.threads() / SUBGROUP;
-    let down = if count > 1 && tile.rows >= 2 * FRAGMENT { 2 } else { 1 };
+    let is_whole = |down: &u32| {
+        count.is_multiple_of(*down)
+            && tile.rows.is_multiple_of(down * FRAGMENT)
+            && tile.columns.is_multiple_of(count / down * FRAGMENT)
+    };
+    let down = [2, 4, 1].into_iter().find(is_whole).unwrap_or(1);
     [down, count / down]
 }
 
@@ -32,11 +38,11 @@ pub fn has_fragments(tile: &Tile) -> bool {
         && tile.depth.is_multiple_of(FRAGMENT)
 }
 
-/// Bytes of workgroup memory that a tile takes, column sums included.
-pub fn workgroup_bytes(tile: &Tile) -> u32 {
+/// Bytes of workgroup memory that a tile takes whose elements are loaded so many at a time, column sums included.
+pub fn workgroup_bytes(tile: &Tile, width: u32) -> u32 {
     let tiles =
         (tile.rows + PADDING) * (tile.depth + PADDING) + (tile.columns + PADDING) * (tile.depth + PADDING);
-    2 * tiles + 16 * (tile.threads() / SUBGROUP * 64).max(tile.columns * tile.depth / 4)
+    2 * tiles + 16 * (tile.threads() / SUBGROUP * 64).max(tile.columns * tile.depth / width / 4)
 }
 
 /// Elements from one stored row of an operand's tile to the next, and how many rows there are.
@@ -187,7 +193,8 @@ impl Tiled<'_> {
 mod tests {
     use super::*;
     use crate::shader::product::{
-        Edges, Hooks, UNITS_BROAD, UNITS_FLAT, UNITS_LARGE, UNITS_LOW, UNITS_NARROW, UNITS_SLIM, UNITS_SMALL,
+        Edges, Hooks, UNITS_BROAD, UNITS_EVEN, UNITS_FLAT, UNITS_FLAT_SINGLE, UNITS_LARGE, UNITS_LOW,
+        UNITS_NARROW, UNITS_NARROW_SINGLE, UNITS_SLIM, UNITS_SMALL,
     };
     use crate::shader::testing::is_valid;
     use crate::shader::{Operand, Shader};
@@ -200,6 +207,9 @@ mod tests {
             UNITS_BROAD,
             UNITS_NARROW,
             UNITS_FLAT,
+            UNITS_NARROW_SINGLE,
+            UNITS_FLAT_SINGLE,
+            UNITS_EVEN,
             UNITS_SMALL,
             UNITS_SLIM,
             UNITS_LOW,
@@ -207,9 +217,13 @@ mod tests {
             Tile::new(32, 256, 16, 8, 8),
         ];
         for tile in tiles {
-            assert!(has_fragments(&tile) && workgroup_bytes(&tile) <= 49152 && tile.threads() <= 256);
+            assert!(has_fragments(&tile) && workgroup_bytes(&tile, 4) <= 49152 && tile.threads() <= 256);
             for (left, right) in [(Along::Depth, Along::Across), (Along::Across, Along::Depth)] {
                 for width in [1, 4] {
+                    if workgroup_bytes(&tile, width) > 49152 {
+                        assert!(tile == UNITS_NARROW || tile == UNITS_FLAT);
+                        continue;
+                    }
                     for parts in [None, Some(["constants.parts", "constants.chunk"])] {
                         let ty = if width == 4 { "vec4<f32>" } else { "f32" };
                         let hooks = format!(

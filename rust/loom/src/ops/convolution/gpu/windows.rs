@@ -90,7 +90,7 @@ pub(super) fn tiles(tile: &Tile, rows: usize, columns: usize) -> usize {
 pub(super) fn on_units(op: &Convolution, recorder: &Recorder<'_>, tile: Tile) -> Option<Tile> {
     let capabilities = recorder.capabilities();
     let tile = Tile { depth: tile.depth.next_multiple_of(16), slices: 1, ..tile };
-    let fits = units::workgroup_bytes(&tile) as usize <= capabilities.workgroup_storage;
+    let fits = units::workgroup_bytes(&tile, 1) as usize <= capabilities.workgroup_storage;
     (op.mixed && capabilities.has_matrix_units() && fits && units::has_fragments(&tile)).then_some(tile)
 }
 
