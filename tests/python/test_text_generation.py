@@ -60,6 +60,31 @@ def test_greedy_text_is_the_chain_of_likeliest_tokens(name: str) -> None:
     assert found.tokens[0].logprob == pytest.approx(best, rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.2},
+        {"top_k": 30, "min_p": 0.02, "frequency_penalty": 0.5, "logit_bias": {17: 3.0}},
+    ],
+    ids=str,
+)
+def test_gpus_draw_what_the_host_would_draw_of_their_scores(settings: dict[str, Any], gpu: str) -> None:
+    on_gpu = model(capacity=200)
+    on_gpu.network.to(gpu)
+
+    def tokens(**more: Any) -> list[int]:
+        asked = {"max_tokens": 60, "seed": 8, "ignore_end": True, **settings, **more}
+        return [choice.token for choice in on_gpu.complete(PROMPT, **asked).tokens]
+
+    before = loom.frame_statistics(gpu).bytes_down
+    drawn = tokens()
+    between = loom.frame_statistics(gpu).bytes_down
+    # Who wants logarithms of probabilities wants scores.
+    assert tokens(logprobs=0) == drawn
+    assert between - before < (loom.frame_statistics(gpu).bytes_down - between) / 2
+
+
 def test_pieces_are_the_whole_and_a_seed_repeats_it(usual: LanguageModel) -> None:
     stream = usual.generate(PROMPT, max_tokens=60, temperature=1.3, top_p=0.95, ignore_end=True)
     pieces = list(stream)

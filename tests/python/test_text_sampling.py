@@ -186,8 +186,8 @@ def test_draws_at_the_ends() -> None:
     class Fixed(Sampler):
         at = 0.0
 
-        def _uniform(self) -> float:
-            return self.at
+        def _uniforms(self, count: int) -> NDArray[np.float64]:
+            return np.full(count, self.at)
 
     for at, token in ((0.0, 1), (1.0, 3), (1 - 2**-53, 3)):
         sampler = Fixed(Sampling(), [], 6)

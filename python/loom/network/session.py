@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NoReturn, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from loom._typing import ArrayLike, CacheTypeName, Precision, RealArray
 from loom.convert import as_input, as_numpy, real_dtype
 from loom.engine import HasEngine, engine_of
 from loom.errors import ShapeError
+
+if TYPE_CHECKING:
+    from loom.text.sampling import Sampler
 
 __all__ = ["Session", "cache_type"]
 
@@ -30,6 +33,28 @@ def cache_type(where: str, name: CacheTypeName | None) -> CacheTypeName | None:
     """
     known: tuple[CacheTypeName, ...] = get_args(CacheTypeName)
     return None if name is None else choice(where, "cache_dtype", name, known)
+
+
+def _drawn_by(
+    samplers: Sequence[Sampler], count: int
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:
+    """Returns what draws the steps of each row, as the engine wants it."""
+    draws = [sampler.draws(count) for sampler in samplers]
+
+    def together(rows: list[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
+        given = next((row for row in rows if row is not None), None)
+        if given is None:
+            return None
+        return np.stack([np.zeros_like(given) if row is None else row for row in rows])
+
+    settings = np.stack([draw.settings for draw in draws])
+    numbers = np.stack([draw.uniforms for draw in draws])
+    return (
+        settings,
+        numbers,
+        together([draw.biases for draw in draws]),
+        together([draw.counts for draw in draws]),
+    )
 
 
 def _as_kept(array: ArrayLike, precision: Precision, *, packed: bool) -> RealArray:
@@ -113,17 +138,26 @@ class Session:
         steps = engine.as_steps(x)
         return engine.stepped(self._native, x, self._native.advance(steps, last), last=last)
 
-    def follow(self, x: ArrayLike, count: int, *, stops: Iterable[int] = ()) -> NDArray[np.int64]:
+    def follow(
+        self,
+        x: ArrayLike,
+        count: int,
+        *,
+        stops: Iterable[int] = (),
+        samplers: Sequence[Sampler] | None = None,
+    ) -> NDArray[np.int64]:
         """Brings steps and lets the sequences go on by themselves.
 
-        The next step is always the class whose score is the largest, the first of them where several
-        are: greedy decoding. On a GPU many steps are one command frame, and what comes back is the
-        classes alone.
+        The next step is the class whose score is the largest, the first of them where several are, which is
+        greedy decoding; or one that is drawn. On a GPU many steps are one command frame, and what comes back
+        is the classes alone.
 
         Args:
             x: (rows, steps) whole numbers, the next steps of each sequence.
             count: How many steps to make.
             stops: Classes after which no more are needed.
+            samplers: What draws the steps of each row, and takes note of them up to the row's first stop. A
+                GPU draws in float32.
 
         Returns:
             (rows, count) classes, or fewer where every row has come to one of `stops`: then as many as
@@ -134,6 +168,7 @@ class Session:
             StateError: The network does not read whole numbers, one a step, or makes more classes than it
                 reads, or has named outputs; or there is no room for so many steps; and as for a call.
             NonFiniteError: Scores hold NaN or infinity.
+            ShapeError: There are not as many samplers as rows, or they are of another number of classes.
 
         Examples:
             >>> layers = [nn.Embedding(5, 8), nn.GRU(8, return_sequences=True), nn.Dense(5)]
@@ -147,7 +182,19 @@ class Session:
         """
         count = whole("Session.follow", "count", count, least=1)
         ends = [whole("Session.follow", "stops", stop, least=0) for stop in stops]
-        return np.asarray(self._native.follow(self._engine.as_steps(x), count, ends), dtype=np.int64)
+        steps = self._engine.as_steps(x)
+        if samplers is None:
+            return np.asarray(self._native.follow(steps, count, ends), dtype=np.int64)
+        if len(samplers) != self._rows or len({sampler.vocabulary for sampler in samplers}) > 1:
+            raise ShapeError(
+                f"each of {self._rows} rows has a sampler, of as many classes as the network makes; got "
+                f"samplers of {[sampler.vocabulary for sampler in samplers]}"
+            )
+        made = self._native.follow(steps, count, ends, _drawn_by(samplers, count))
+        for sampler, row in zip(samplers, made, strict=True):
+            stopped = (place + 1 for place, step in enumerate(row) if step in ends)
+            sampler.took(row[: next(stopped, len(row))])
+        return np.asarray(made, dtype=np.int64)
 
     def rewind(self, position: int) -> None:
         """Goes back to where only the first steps had been seen.

@@ -236,7 +236,8 @@ class Generation(Iterator[str]):
         pending = len(self._context) - len(lease.seen)
         room = self._plan.capacity - len(lease.seen)
         plain = self._plan.constraint is None and self._plan.guesser is None
-        if self.tokens and pending == 1 and room and plain and self._sampler.takes_the_likeliest:
+        goes_on = self._sampler.takes_the_likeliest or (lease.on_gpu and self._sampler.tells_nothing_else)
+        if self.tokens and pending == 1 and room and plain and goes_on:
             self._follow(lease, min(self._together, self._most - len(self.tokens), room))
             return self._told(Choice(self._ahead.pop(0)), known=True)
         tokens, every = self.wanted(lease)
@@ -252,9 +253,10 @@ class Generation(Iterator[str]):
         return self.take(lease, scores)
 
     def _follow(self, lease: Lease, count: int) -> None:
-        """Has the network go on by the likeliest tokens, several at a time."""
+        """Has the network go on by the likeliest tokens, or by those it draws, several at a time."""
         started = perf_counter()
-        self._ahead = lease.follow(self._context[-1], count, self._plan.end)
+        sampler = None if self._sampler.takes_the_likeliest else self._sampler
+        self._ahead = lease.follow(self._context[-1], count, self._plan.end, sampler)
         self._context += self._ahead
         # As many at a time as nobody has to wait for.
         if perf_counter() - started < _SOON / 2 and self._together < _MOST_TOGETHER:

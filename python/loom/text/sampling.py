@@ -16,7 +16,7 @@ from loom.data.philox import philox4x32
 from loom.errors import ConfigError
 from loom.text.arithmetic import exponentials, logarithm, total
 
-__all__ = ["Choice", "Sampler", "Sampling", "log_probabilities"]
+__all__ = ["Choice", "Draws", "Sampler", "Sampling", "log_probabilities"]
 
 _WHERE = "Sampling"
 
@@ -94,6 +94,24 @@ class Choice(NamedTuple):
     top: tuple[tuple[int, float], ...] = ()
 
 
+class Draws(NamedTuple):
+    """What the next tokens are drawn by where the network draws them itself.
+
+    Args:
+        settings: (9,) temperature, top_k, top_p, min_p, typical, the penalties for repetition, frequency and
+            presence, and 1 where there are biases.
+        uniforms: (count,) a number from 0 to below 1 for each token.
+        biases: (vocabulary,) what is added to scores; None where nothing is.
+        counts: (vocabulary,) how often the answer has each token, 0.5 for those that only the prompt has;
+            None where no penalty asks for it.
+    """
+
+    settings: NDArray[np.float64]
+    uniforms: NDArray[np.float64]
+    biases: NDArray[np.float64] | None
+    counts: NDArray[np.float64] | None
+
+
 class Sampler:
     """Chooses tokens, one after the other.
 
@@ -137,14 +155,64 @@ class Sampler:
     @property
     def takes_the_likeliest(self) -> bool:
         """Whether each token is the one with the largest score, and nothing is told of others."""
+        plain = self.settings.temperature == 0.0 and not len(self._biased)
+        return plain and self.tells_nothing_else and not self._penalises
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens there are."""
+        return len(self._seen)
+
+    @property
+    def tells_nothing_else(self) -> bool:
+        """Whether nothing is told beside the tokens that are chosen."""
+        return self._logprobs is None
+
+    @property
+    def _penalises(self) -> bool:
         wanted = self.settings
-        plain = wanted.temperature == 0.0 and not len(self._biased) and self._logprobs is None
         return (
-            plain
-            and wanted.repetition_penalty == 1.0
-            and wanted.frequency_penalty == 0.0
-            and wanted.presence_penalty == 0.0
+            wanted.repetition_penalty != 1.0
+            or wanted.frequency_penalty != 0.0
+            or wanted.presence_penalty != 0.0
         )
+
+    def draws(self, count: int) -> Draws:
+        """Returns what the next tokens are drawn by, for a session that goes on by itself.
+
+        Args:
+            count: The most tokens.
+        """
+        wanted, biases, counts = self.settings, None, None
+        if len(self._biased):
+            biases = np.zeros(len(self._seen))
+            biases[self._biased] = self._biases
+        if self._penalises:
+            counts = np.where(self._seen & (self._counts == 0), 0.5, self._counts.astype(np.float64))
+        settings = [
+            wanted.temperature,
+            # More than there are leave none out.
+            wanted.top_k if wanted.top_k < len(self._seen) else 0,
+            wanted.top_p,
+            wanted.min_p,
+            wanted.typical,
+            wanted.repetition_penalty,
+            wanted.frequency_penalty,
+            wanted.presence_penalty,
+            biases is not None,
+        ]
+        return Draws(np.array(settings, np.float64), self._uniforms(count), biases, counts)
+
+    def took(self, tokens: Sequence[int]) -> None:
+        """Takes note of tokens that were drawn so.
+
+        Args:
+            tokens: The tokens, in their order.
+        """
+        self._place += len(tokens)
+        chosen = np.asarray(tokens, np.int64)
+        np.add.at(self._counts, chosen, 1)
+        self._seen[chosen] = True
 
     def fork(self) -> Sampler:
         """Returns one that stands where this does, with the same draws to come."""
@@ -198,16 +266,19 @@ class Sampler:
     def _drawn(self, scores: NDArray[np.float64]) -> int:
         tokens, weights = candidates(scores, self.settings)
         sums = np.add.accumulate(weights)
-        place = int(np.searchsorted(sums, self._uniform() * sums[-1], side="right"))
+        place = int(np.searchsorted(sums, self._uniforms(1)[0] * sums[-1], side="right"))
         # A product that is rounded up may be the whole sum; tokens without weight are never drawn.
         return int(tokens[min(place, int(np.flatnonzero(weights)[-1]))])
 
-    def _uniform(self) -> float:
-        """Returns the draw for this place, of 53 bits, from 0 to below 1."""
-        counter = [np.array([word], np.uint64) for word in (self._place, self._stream, 0, 0)]
+    def _uniforms(self, count: int) -> NDArray[np.float64]:
+        """Returns the draws for the next places, of 53 bits, from 0 to below 1."""
+        places = np.arange(self._place, self._place + count, dtype=np.uint64)
+        stream, zeros = np.full(count, self._stream, np.uint64), np.zeros(count, np.uint64)
         key = (self.seed & 0xFFFFFFFF, self.seed >> 32)
-        words = philox4x32((counter[0], counter[1], counter[2], counter[3]), key)[:, 0]
-        return ((int(words[0]) >> 5) * 67108864.0 + (int(words[1]) >> 6)) / 9007199254740992.0
+        words = philox4x32((places, stream, zeros, zeros), key).astype(np.float64)
+        high, low = np.floor(words[0] / 32.0), np.floor(words[1] / 64.0)
+        uniforms: NDArray[np.float64] = (high * 67108864.0 + low) / 9007199254740992.0
+        return uniforms
 
 
 def log_probabilities(scores: NDArray[np.float64]) -> NDArray[np.float64]:

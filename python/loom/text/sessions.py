@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from loom._typing import CacheTypeName, RealArray
 from loom.errors import StateError
 from loom.network import Network
+from loom.text.sampling import Sampler
 
 __all__ = ["PIECE", "Lease", "Reader", "Sessions", "common"]
 
@@ -90,13 +91,21 @@ class Lease(Reader):
         rows: NDArray[Any] = scores[0]
         return rows
 
-    def follow(self, token: int, count: int, end: Collection[int]) -> list[int]:
-        """Reads a token and goes on by the likeliest ones.
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the network is on one, where tokens are drawn without its scores coming back."""
+        return self._owner.on_gpu
+
+    def follow(
+        self, token: int, count: int, end: Collection[int], sampler: Sampler | None = None
+    ) -> list[int]:
+        """Reads a token and goes on by the likeliest ones, or by those that are drawn.
 
         Args:
             token: The token.
             count: The most tokens to make.
             end: Those after which no more are needed.
+            sampler: Draws them and takes note of them; None for the likeliest ones.
 
         Returns:
             The tokens; the last one is not read yet.
@@ -106,7 +115,9 @@ class Lease(Reader):
             NonFiniteError: Scores hold NaN or infinity.
         """
         with self._owner.lock:
-            made: list[int] = self.session.follow([[token]], count, stops=end)[0].tolist()
+            samplers = None if sampler is None else [sampler]
+            found = self.session.follow([[token]], count, stops=end, samplers=samplers)
+        made: list[int] = found[0].tolist()
         self.seen += [token, *made[:-1]]
         return made
 
@@ -199,7 +210,12 @@ class Sessions:
     @property
     def piece(self) -> int:
         """The most tokens of a prompt that are read before others have their turn."""
-        return PIECE if str(self._network.device) == "cpu" else _PIECE_ON_GPUS
+        return _PIECE_ON_GPUS if self.on_gpu else PIECE
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the network is on one."""
+        return str(self._network.device) != "cpu"
 
     def give_back(self, lease: Lease) -> None:
         """Takes a session back; of those that are kept the one that has rested longest goes."""

@@ -3,11 +3,11 @@
 use super::Network;
 use super::entry::{Entry, with_steps};
 use super::link::{Combine, Link};
-use super::mode::{Ending, Mode};
+use super::mode::{Ending, Mode, Pick};
 use super::placed::{PlacedLayer, at_layer};
 use super::ports::row_of;
 use crate::layers::{BoundParameter, BoundState, Context, Forward, Steps, Want};
-use crate::ops::{CacheType, Choose, Recall, Slice};
+use crate::ops::{CacheType, Choose, Draw, Recall, Sampling, Slice};
 use crate::program::{Builder, Kind, ParameterRef, Phase, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result};
@@ -114,11 +114,11 @@ impl Lowered {
         b.keeps_input_gradients = mode.keeps_input_gradients;
         let mut carried = network.carried_specs(mode).into_iter().enumerate().peekable();
         // What a session chooses by itself is carried behind what layers carry.
-        let chosen = carried.len().checked_sub(1).filter(|_| network.chooses(mode));
-        let chosen = chosen.zip(mode.session).map(|(number, session)| (number, session.capacity));
+        let chosen = network.chosen_place(mode).zip(mode.session);
+        let chosen = chosen.map(|(number, session)| (number, session.capacity));
         let ending = mode.session.map_or(Ending::All, |session| session.ending);
         let input = match (ending, chosen) {
-            (Ending::Chain, Some((number, capacity))) => {
+            (Ending::Chain(_), Some((number, capacity))) => {
                 let chosen = b.carried("chosen", Shape::from(capacity + 1), number);
                 b.apply(Recall { capacity }, &[chosen], "input", Shape::from(1))
             }
@@ -194,11 +194,21 @@ impl Lowered {
         if by_itself == Some(lowered.layers.len()) && network.outputs.is_empty() {
             value = last_step(b, value);
         }
-        if let (Ending::Choice | Ending::Chain, Some((number, capacity))) = (ending, chosen) {
+        if let (Ending::Choice(pick) | Ending::Chain(pick), Some((number, capacity))) = (ending, chosen) {
             let time = mode.session.map_or(1, |session| session.steps);
             let classes = b.shape(value).len();
             let chosen = b.carried("chosen", Shape::from(capacity + 1), number);
-            b.effect(Choose { time, classes, capacity }, &[value], &[chosen]);
+            match pick {
+                Pick::Likeliest => b.effect(Choose { time, classes, capacity }, &[value], &[chosen]),
+                Pick::Drawn => {
+                    let draws = b.carried("draws", Shape::from(capacity + 1), number + 1);
+                    let sampling = b.carried("sampling", Shape::from(Sampling::NUMBERS), number + 2);
+                    let biases = b.carried("biases", Shape::from(classes), number + 3);
+                    let counts = b.carried("counts", Shape::from(classes), number + 4);
+                    let reads = [value, draws, sampling, biases];
+                    b.effect(Draw { time, classes, capacity }, &reads, &[chosen, counts]);
+                }
+            }
         }
         let last = mode.session.is_some_and(|session| session.ending == Ending::Last);
         let flows = if last { network.stepping_outputs()? } else { Vec::new() };

@@ -34,6 +34,8 @@ pub struct SessionExtent {
     pub cache: CacheType,
     /// What of its outputs is wanted.
     pub ending: Ending,
+    /// Whether what steps are drawn by is kept, too.
+    pub draws: bool,
 }
 
 /// What of the outputs of a session's call is wanted.
@@ -43,10 +45,19 @@ pub enum Ending {
     All,
     /// That of the last step.
     Last,
-    /// The place of the largest of the last step's, which is kept as the next step.
-    Choice,
+    /// A place of the last step's, which is kept as the next step.
+    Choice(Pick),
     /// Likewise, of a call that brings the one step that the call before has chosen.
-    Chain,
+    Chain(Pick),
+}
+
+/// Which place is kept as the next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pick {
+    /// That of the largest.
+    Likeliest,
+    /// One that is drawn.
+    Drawn,
 }
 
 /// Which of a layer's values to look at.

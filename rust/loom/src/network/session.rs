@@ -1,13 +1,15 @@
 //! Sessions: inference that goes on from where its last call ended.
 
+mod drawing;
 mod kept;
 pub(super) mod outputs;
 pub(super) mod steps;
 
+pub use self::drawing::Draws;
 use self::outputs::Outputs;
 use self::steps::{StepWidths, SteppingOutput};
 use super::programs::ProgramKey;
-use super::{Ending, Mode, Network, SessionExtent};
+use super::{Ending, Mode, Network, Pick, SessionExtent};
 use crate::ops::{CacheType, StepValues};
 use crate::precision::in_precision;
 use crate::program::{Access, Phase, Run};
@@ -97,7 +99,7 @@ impl Network {
         // Without a time axis there is one output, that of the last step.
         let outputs = self.stepping_outputs()?;
         let widths = StepWidths::of(self);
-        let extent = SessionExtent { steps: 1, capacity, cache, ending: Ending::All };
+        let extent = SessionExtent { steps: 1, capacity, cache, ending: Ending::All, draws: true };
         let mode = Mode { session: Some(extent), ..Mode::default() };
         let places = self.carried_places(mode);
         let by_place = places.iter().all(|place| place.spec.by_place);
@@ -132,7 +134,7 @@ impl Network {
                  move the network to the CPU"
             )));
         }
-        let extent = SessionExtent { steps: 1, capacity: 1, cache, ending: Ending::All };
+        let extent = SessionExtent { steps: 1, capacity: 1, cache, ending: Ending::All, draws: false };
         let specs = self.carried_specs(Mode { session: Some(extent), ..Mode::default() });
         match specs.iter().any(|(_, spec)| spec.packable.is_some()) {
             true => Ok(()),
@@ -228,18 +230,20 @@ impl Session {
     }
 
     /// Brings these steps and goes on by itself: the class of each last output that is the largest, the first of them
-    /// where several are, is the next step. Returns `count` of them for each row, or fewer where each row has come to
-    /// one of `stops`, which then is its last or the row's beyond that are of no use. The last one returned is for the
-    /// caller to bring.
+    /// where several are, is the next step, or one that is drawn where `draws` says by what. Returns `count` of them for
+    /// each row, or fewer where each row has come to one of `stops`, which then is its last or the row's beyond that are
+    /// of no use. The last one returned is for the caller to bring.
     ///
     /// # Errors
-    /// As [`advance`](Self::advance); [`Error::State`] also for a network that does not read classes such as it makes.
+    /// As [`advance`](Self::advance); [`Error::State`] also for a network that does not read classes such as it makes,
+    /// and [`Error::Shape`] for draws that do not fit.
     pub fn follow(
         &mut self,
         network: &Network,
         input: TensorView<'_>,
         count: usize,
         stops: &[usize],
+        draws: Option<&Draws<'_>>,
     ) -> Result<Vec<Vec<usize>>> {
         if count == 0 {
             return Err(Error::Value("a session goes on by one step at least".into()));
@@ -252,8 +256,11 @@ impl Session {
             ));
         }
         let flat = network.chooses(Mode { session: Some(self.extent(Part::ONE)), ..Mode::default() });
-        match (network.index_limit().filter(|_| flat && self.sequences()), &network.output_shape()[..]) {
-            (Some(limit), [_, classes]) if *classes <= limit => {}
+        let classes = match (
+            network.index_limit().filter(|_| flat && self.sequences()),
+            &network.output_shape()[..],
+        ) {
+            (Some(limit), [_, classes]) if *classes <= limit => *classes,
             _ => {
                 return Err(Error::State(
                     "a session goes on by itself where the network reads whole numbers, one a step, and makes scores \
@@ -261,8 +268,11 @@ impl Session {
                         .into(),
                 ));
             }
+        };
+        if let Some(draws) = draws {
+            draws.check(self.rows, count, classes)?;
         }
-        in_precision!(network.precision, T => self.follow_in::<T>(network, input, count, stops))
+        in_precision!(network.precision, T => self.follow_in::<T>(network, input, (count, stops), draws))
     }
 
     fn check(&self, network: &Network, input: &TensorView<'_>) -> Result<usize> {
@@ -330,8 +340,8 @@ impl Session {
         &mut self,
         network: &Network,
         input: TensorView<'_>,
-        count: usize,
-        stops: &[usize],
+        (count, stops): (usize, &[usize]),
+        draws: Option<&Draws<'_>>,
     ) -> Result<Vec<Vec<usize>>> {
         let steps = self.check(network, &input)?;
         let ahead = count.saturating_sub(1);
@@ -345,13 +355,18 @@ impl Session {
         network.passes.note();
         let all = self.elements(&input)?;
         let most = self.most_steps(network, true);
+        let pick = if draws.is_some() { Pick::Drawn } else { Pick::Likeliest };
+        if let Some(draws) = draws {
+            let first = self.position + steps;
+            draws.write::<T>(&mut self.carried, self.capacity, first..first + count)?;
+        }
         let mut done = 0;
         // What the session has chosen itself need not be brought again.
         let known = steps == 1 && self.chose(&all);
         while done < steps && !known {
             let part = part_of(steps - done, most);
             let ending = match (done + part == steps, part) {
-                (true, _) => Ending::Choice,
+                (true, _) => Ending::Choice(pick),
                 (false, 1) => Ending::All,
                 (false, _) => Ending::Last,
             };
@@ -370,7 +385,7 @@ impl Session {
         let (first, mut made) = if known { (first + 1, 0) } else { (first, 1) };
         loop {
             if made < count && (made == 0 || together > 1) {
-                made += self.go_on(network, together.min(count - made))?;
+                made += self.go_on(network, pick, together.min(count - made))?;
             }
             let Some(chosen) = self.chosen::<T>(first..first + made)? else {
                 let message = "the scores of a session that goes on by itself hold NaN or infinity";
@@ -387,13 +402,13 @@ impl Session {
                 return Ok(chosen.into_iter().map(|row| row[..length].to_vec()).collect());
             }
             if together == 1 {
-                made += self.go_on(network, 1)?;
+                made += self.go_on(network, pick, 1)?;
             }
         }
     }
 
     /// Takes so many steps by itself; returns how many.
-    fn go_on(&mut self, network: &Network, count: usize) -> Result<usize> {
+    fn go_on(&mut self, network: &Network, pick: Pick, count: usize) -> Result<usize> {
         let values: Vec<StepValues> = (0..count)
             .map(|step| StepValues {
                 seed: network.seed,
@@ -401,7 +416,7 @@ impl Session {
                 ..StepValues::default()
             })
             .collect();
-        let part = Part { steps: 1, ending: Ending::Chain };
+        let part = Part { steps: 1, ending: Ending::Chain(pick) };
         self.run(network, part)?;
         let Some((_, run)) = self.runs.iter_mut().find(|(held, _)| *held == part) else {
             return Err(Error::Internal("a session lost its run".into()));
@@ -421,9 +436,7 @@ impl Session {
 
     /// What was chosen for these places, by row; none where scores were not finite.
     fn chosen<T: Real>(&self, places: std::ops::Range<usize>) -> Result<Option<Vec<Vec<usize>>>> {
-        let Some(number) = self.carried.places().len().checked_sub(1) else {
-            return Err(Error::Internal("nothing was chosen".into()));
-        };
+        let number = drawing::place(&self.carried, drawing::CHOSEN)?;
         let content = self.carried.content(number)?;
         let rows = content.as_slice::<T>().chunks_exact(self.capacity + 1);
         let step = |step: &T| Some(step.to_f64()).filter(|step| *step >= 0.0).map(|step| step as usize);
@@ -467,7 +480,7 @@ impl Session {
     }
 
     fn extent(&self, Part { steps, ending }: Part) -> SessionExtent {
-        SessionExtent { steps, capacity: self.capacity, cache: self.cache, ending }
+        SessionExtent { steps, capacity: self.capacity, cache: self.cache, ending, draws: true }
     }
 
     /// The run for so many steps at a time.

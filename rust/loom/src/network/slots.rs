@@ -72,7 +72,7 @@ impl Network {
         }
         self.check_cache(cache)?;
         let (outputs, widths) = (self.stepping_outputs()?, StepWidths::of(self));
-        let extent = SessionExtent { steps: 1, capacity, cache, ending: Ending::All };
+        let extent = SessionExtent { steps: 1, capacity, cache, ending: Ending::All, draws: false };
         let places = self.carried_places(Mode { session: Some(extent), ..Mode::default() });
         if !places.iter().all(|place| place.spec.by_place) {
             return Err(Error::State(
@@ -258,7 +258,8 @@ impl Slots {
             return Ok(number);
         }
         let Part { rows, steps, ending } = part;
-        let extent = SessionExtent { steps, capacity: self.capacity, cache: self.cache, ending };
+        let extent =
+            SessionExtent { steps, capacity: self.capacity, cache: self.cache, ending, draws: false };
         let key = ProgramKey::forward(Mode { session: Some(extent), ..Mode::default() }, rows);
         let run = network.programs.lease(&key, &network.device, || network.compile_session(&key, steps))?;
         self.runs.push((part, run));

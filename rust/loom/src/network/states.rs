@@ -3,7 +3,7 @@
 use super::Network;
 use super::mode::Mode;
 use super::placed::{Coordinates, at_layer, describe_path};
-use crate::ops::CacheType;
+use crate::ops::{CacheType, Sampling};
 use crate::program::LayerPath;
 use crate::state::{Carried, CarriedPlace, CarriedSpec};
 use crate::tensor::{Shape, Tensor, TensorView};
@@ -151,18 +151,33 @@ impl Network {
             specs.extend(own.map(|spec| (number, spec.packed(cache, self.precision))));
         }
         if let Some(session) = mode.session.filter(|_| self.chooses(mode)) {
-            let spec = CarriedSpec {
-                name: "chosen".into(),
-                shape: Shape::from(session.capacity + 1),
+            let places = session.capacity + 1;
+            let classes = self.output_shape().last().copied().unwrap_or(1);
+            let drawn_by = [
+                ("draws", places),
+                ("sampling", Sampling::NUMBERS),
+                ("biases", classes),
+                ("counts", classes),
+            ];
+            let drawn_by = drawn_by.into_iter().filter(|_| session.draws);
+            let specs_of = |(name, extent): (&'static str, usize)| CarriedSpec {
+                name: name.into(),
+                shape: Shape::from(extent),
                 initial: 0.0,
                 in_training: false,
                 by_place: true,
                 packable: None,
             };
             // Of no layer.
-            specs.push((usize::MAX, spec));
+            let own = std::iter::once(("chosen", places)).chain(drawn_by);
+            specs.extend(own.map(|own| (usize::MAX, specs_of(own))));
         }
         specs
+    }
+
+    /// The number that programs know by what a session has chosen; what it draws by comes behind that.
+    pub(crate) fn chosen_place(&self, mode: Mode) -> Option<usize> {
+        self.carried_specs(mode).iter().position(|(layer, _)| *layer == usize::MAX)
     }
 
     /// Whether sessions in this mode may go on by themselves: steps are whole numbers, one each.

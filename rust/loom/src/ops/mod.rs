@@ -99,7 +99,7 @@ pub use masked_softmax::{MaskedSoftmax, TimeMask};
 pub use measure::{Collect, Judge, Measure};
 pub use mix::{Mix, MixPart, Scale};
 pub use nested_softmax::NestedSoftmax;
-pub use next_step::{Choose, Recall};
+pub use next_step::{Choose, Draw, Recall, Sampling};
 pub use noise::GaussianNoise;
 pub use normalize::{ChannelMoments, ChannelNormalize, GainGradient, Normalize, RunningAverage};
 pub use one_hot::OneHot;
@@ -262,6 +262,7 @@ operations! {
     OneHot: 0.0,
     Labels: 0.0,
     Choose: 0.0,
+    Draw: 0.0,
     Recall: 0.0,
     StepWeights: 1e-6,
     Route: 1e-5,

@@ -373,6 +373,17 @@ impl Carried {
         Ok(content)
     }
 
+    /// Writes one of them as it is stored, and no other: (rows, ...).
+    pub(crate) fn write<T: Real>(&mut self, number: usize, content: &[T]) {
+        self.note_change();
+        match &self.on_device {
+            Some(memory) => {
+                memory.device.upload(&memory.allocations[number], 0, bytemuck::cast_slice(content));
+            }
+            None => self.buffers[number].as_mut_slice::<T>().copy_from_slice(content),
+        }
+    }
+
     /// Replaces one of them.
     ///
     /// # Errors

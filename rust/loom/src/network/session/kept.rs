@@ -1,6 +1,7 @@
 //! What a session has kept of its steps, to be looked at, stored, and put back.
 
 use super::Session;
+use super::drawing::kept_places;
 use crate::network::Network;
 use crate::ops::CacheType;
 use crate::ops::attention::Unpack;
@@ -22,6 +23,7 @@ impl Session {
         let contents = self.carried.contents()?;
         let places = self.carried.places().iter().zip(&contents);
         places
+            .take(kept_places(&self.carried))
             .map(|(place, content)| {
                 let extents = &place.spec.shape[..];
                 in_precision!(self.carried.precision(), T => self.first_steps::<T>(extents, content))
@@ -32,7 +34,7 @@ impl Session {
     /// Of each part of [`kept`](Self::kept), whether it is bytes, taken for elements.
     pub fn packs(&self) -> Vec<bool> {
         let packed = |place: &CarriedPlace| self.cache != CacheType::Full && place.spec.packable.is_some();
-        self.carried.places().iter().map(packed).collect()
+        self.carried.places().iter().take(kept_places(&self.carried)).map(packed).collect()
     }
 
     fn first_steps<T: Real>(&self, extents: &[usize], content: &Buffer) -> Result<Tensor> {
@@ -62,10 +64,11 @@ impl Session {
         self.reset(network)?;
         let mut contents = self.carried.contents()?;
         let steps = kept.first().and_then(|kept| kept.shape().get(1).copied()).unwrap_or(0);
-        if kept.len() != contents.len() || steps > self.capacity {
+        let wanted = kept_places(&self.carried);
+        if kept.len() != wanted || steps > self.capacity {
             return Err(Error::Shape(format!(
                 "this session keeps {} tensors of up to {} steps, got {} of {steps}",
-                contents.len(),
+                wanted,
                 self.capacity,
                 kept.len()
             )));

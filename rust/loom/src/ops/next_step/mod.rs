@@ -1,11 +1,16 @@
-//! Sequences that go on by themselves: the class that a session's network finds best is its next step.
+//! Sequences that go on by themselves: the class that a session's network finds best is its next step, or one that is
+//! drawn.
 
 mod cpu;
+mod draw;
 mod gpu;
+mod gpu_draw;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
+
+pub use draw::Sampling;
 
 /// Keeps the best class of a call's last step as the step after it: reads y (classes,), writes its place at place
 /// position + time of chosen (capacity + 1,), and leaves the others as they are.
@@ -13,6 +18,23 @@ use std::fmt;
 /// Of several that are the largest the first is the best; where one is NaN or infinite, -1 is kept: there is none.
 #[derive(Clone, Debug)]
 pub struct Choose {
+    /// Steps of the call.
+    pub time: usize,
+    /// How many classes there are.
+    pub classes: usize,
+    /// The most steps of the session.
+    pub capacity: usize,
+}
+
+/// Draws a class by a call's last scores, and keeps it as the step after it: reads y (classes,), draws (capacity + 1,)
+/// from 0 to below 1, one for each place, sampling ([`Sampling::NUMBERS`],), and biases (classes,); writes the class at
+/// place position + time of chosen (capacity + 1,), and leaves the others as they are. Where earlier steps count, counts
+/// (classes,) says how often the answer has each, as whole numbers, with a half for those that only what came before
+/// the answer has, and takes note of what is drawn.
+///
+/// Where a score is NaN or infinite, -1 is kept: there is none.
+#[derive(Clone, Debug)]
+pub struct Draw {
     /// Steps of the call.
     pub time: usize,
     /// How many classes there are.
@@ -31,6 +53,12 @@ pub struct Recall {
 impl fmt::Display for Choose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "choose {} of {}", self.time, self.classes)
+    }
+}
+
+impl fmt::Display for Draw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "draw {} of {}", self.time, self.classes)
     }
 }
 

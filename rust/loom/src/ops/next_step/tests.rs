@@ -1,5 +1,5 @@
 use super::*;
-use crate::ops::testing::Setting;
+use crate::ops::testing::{Data, Setting};
 
 /// A call over these rows of scores.
 fn setting(op: &Choose, y: &[f32], position: usize) -> Setting<f32> {
@@ -47,5 +47,145 @@ fn gpus_choose_as_the_cpu_does() {
         let mut kept = Setting::new(rows, &[&numbers(2, rows * 21)], &[rows]);
         kept.values.position = 6;
         check(recall, &kept);
+    }
+}
+
+/// A draw over these rows of scores.
+fn draw_setting(
+    op: &Draw,
+    y: &[f32],
+    draws: &[f32],
+    sampling: &[Sampling],
+    (biases, counts): (&[f32], &[f32]),
+) -> Setting<f32> {
+    let rows = y.len() / op.classes;
+    let places = op.capacity + 1;
+    let mut by_place = vec![0.0; rows * places];
+    for (row, draw) in draws.iter().enumerate() {
+        by_place[row * places + op.time] = *draw;
+    }
+    let numbers: Vec<f32> = sampling.iter().flat_map(Sampling::numbers).map(|number| number as f32).collect();
+    let mut setting = Setting::new(rows, &[y, &by_place, &numbers, biases], &[]);
+    setting.writes = vec![Data::Real(vec![0.0; rows * places]), Data::Real(counts.to_vec())];
+    setting
+}
+
+const PLAIN: Sampling = Sampling {
+    temperature: 1.0,
+    top_k: 0,
+    top_p: 1.0,
+    min_p: 0.0,
+    typical: 1.0,
+    repetition_penalty: 1.0,
+    frequency_penalty: 0.0,
+    presence_penalty: 0.0,
+    biased: false,
+};
+
+#[test]
+fn draws_fall_on_what_is_left() {
+    let op = Draw { time: 1, classes: 4, capacity: 2 };
+    // Probabilities 0.1, 0.4, 0.2 and 0.3.
+    let y: Vec<f32> = [0.1f32, 0.4, 0.2, 0.3].iter().map(|share| share.ln()).collect();
+    let none = [0.0; 4];
+    let drawn = |sampling: Sampling, draw: f32, biases: &[f32], counts: &[f32]| {
+        let found = draw_setting(&op, &y, &[draw], &[sampling], (biases, counts)).run(&op);
+        (found[0].real()[1], found[1].real().to_vec())
+    };
+    let plain = |sampling, draw| drawn(sampling, draw, &none, &none).0;
+    for (draw, class) in
+        [(0.0, 0.0), (0.09, 0.0), (0.11, 1.0), (0.49, 1.0), (0.51, 2.0), (0.71, 3.0), (0.99, 3.0)]
+    {
+        assert_eq!(plain(PLAIN, draw), class);
+    }
+    assert_eq!(plain(Sampling { temperature: 0.0, ..PLAIN }, 0.99), 1.0);
+    // Two are left, with 4 and 3 parts of 7.
+    for sampling in [
+        Sampling { top_k: 2, ..PLAIN },
+        Sampling { top_p: 0.41, ..PLAIN },
+        Sampling { top_p: 0.69, ..PLAIN },
+        Sampling { min_p: 0.7, ..PLAIN },
+    ] {
+        for (draw, class) in [(0.0, 1.0), (0.56, 1.0), (0.58, 3.0), (0.99, 3.0)] {
+            assert_eq!(plain(sampling, draw), class, "{sampling:?} {draw}");
+        }
+    }
+    assert_eq!(plain(Sampling { top_p: 0.4, ..PLAIN }, 0.99), 1.0);
+    // The expected surprise is nearest to that of the class with 0.3.
+    assert_eq!(plain(Sampling { typical: 0.2, ..PLAIN }, 0.01), 3.0);
+    // Class 1 was had twice, class 3 came before.
+    let penalised = Sampling { presence_penalty: 100.0, repetition_penalty: 1.5, ..PLAIN };
+    let (class, counts) = drawn(penalised, 0.99, &none, &[0.0, 2.0, 0.0, 0.5]);
+    assert_eq!((class, counts), (3.0, vec![0.0, 2.0, 0.0, 1.0]));
+    let biased = Sampling { biased: true, ..PLAIN };
+    assert_eq!(drawn(biased, 0.9, &[100.0, 0.0, 0.0, 0.0], &none).0, 0.0);
+    let nothing = draw_setting(&op, &[f32::INFINITY; 4], &[0.5], &[PLAIN], (&none, &none)).run(&op);
+    assert_eq!(nothing[0].real()[1], -1.0);
+}
+
+#[cfg(feature = "gpu")]
+mod on_gpus {
+    use super::*;
+    use crate::gpu::testing::{cases, check};
+    use crate::ops::testing::numbers;
+    use proptest::prelude::*;
+
+    fn settings() -> impl Strategy<Value = Sampling> {
+        let one_of = |values: &'static [f64]| proptest::sample::select(values);
+        (
+            one_of(&[0.0, 1e-30, 0.5, 1.0, 1.7]),
+            proptest::sample::select(&[0usize, 1, 5, 40][..]),
+            one_of(&[1.0, 1.0, 0.9, 0.3]),
+            one_of(&[0.0, 0.0, 0.1, 1.0]),
+            one_of(&[1.0, 1.0, 0.8, 0.2]),
+            one_of(&[1.0, 1.0, 1.3]),
+            one_of(&[0.0, 0.0, 0.7]),
+            one_of(&[0.0, 0.0, -0.4]),
+            any::<bool>(),
+        )
+            .prop_map(
+                |(temperature, top_k, top_p, min_p, typical, repetition, frequency, presence, biased)| {
+                    Sampling {
+                        temperature,
+                        top_k,
+                        top_p,
+                        min_p,
+                        typical,
+                        repetition_penalty: repetition,
+                        frequency_penalty: frequency,
+                        presence_penalty: presence,
+                        biased,
+                    }
+                },
+            )
+    }
+
+    proptest! {
+        #![proptest_config(cases(24))]
+
+        /// Draws are away from where one class ends and the next begins, so that rounding decides nothing.
+        #[test]
+        fn they_draw_as_the_cpu_does(sampling in proptest::collection::vec(settings(), 1..4),
+                                     classes in prop_oneof![1..70usize, 2000..2100usize], seed in 0..1000u64) {
+            let op = Draw { time: 2, classes, capacity: 5 };
+            let rows = sampling.len();
+            let mut y: Vec<f32> = numbers(seed, rows * classes);
+            // Whole quarters, so that many are equal, or none are.
+            let steps = if seed % 2 == 0 { 4.0 } else { 4096.0 };
+            y.iter_mut().for_each(|y| *y = (*y * 3.0 * steps).round() / steps);
+            let biases: Vec<f32> = numbers(seed + 1, rows * classes);
+            let mut counts = vec![0.0f32; rows * classes];
+            counts.iter_mut().step_by(3).for_each(|count| *count = 0.5);
+            counts.iter_mut().step_by(7).for_each(|count| *count = 2.0);
+            let draws: Vec<f32> = numbers::<f32>(seed + 2, rows).iter().map(|x| x.abs() % 1.0).collect();
+            let with = |draws: &[f32]| draw_setting(&op, &y, draws, &sampling, (&biases, &counts));
+            let near = |by: f32| draws.iter().map(|draw| (draw + by).clamp(0.0, 0.999_999)).collect::<Vec<_>>();
+            let on_cpu = |draws: &[f32]| with(draws).run(&op)[0].real().to_vec();
+            if on_cpu(&near(-1e-4)) == on_cpu(&near(1e-4)) {
+                check(op.clone(), &with(&draws));
+            }
+            y[classes - 1] = f32::NAN;
+            check(op.clone(), &draw_setting(&op, &y, &draws, &sampling, (&biases, &counts)));
+        }
     }
 }
