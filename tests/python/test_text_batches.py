@@ -206,6 +206,12 @@ def test_where_sequences_are_not_read_together_they_take_turns(kind: str, gpu: s
         net.to(gpu)
     found = talks.complete_all(prompts, together=2, max_tokens=4, temperature=0)
     assert [each.text for each in found] == [each.text for each in wanted]
+    # Tokens that the network draws itself are those that each answer has alone, however many come at a time.
+    drawing: dict[str, Any] = {"temperature": 1.2, "top_p": 0.9, "frequency_penalty": 0.5, "seed": 6}
+    alone = [talks.complete(prompt, max_tokens=40, ignore_end=True, **drawing) for prompt in prompts]
+    for together in (2, 3):
+        found = talks.complete_all(prompts, together=together, max_tokens=40, ignore_end=True, **drawing)
+        assert [each.tokens for each in found] == [each.tokens for each in alone]
 
 
 def test_a_batch_whose_network_changes_or_fails() -> None:

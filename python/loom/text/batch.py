@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Told"]
 
+_TOGETHER = 8
+"""The most tokens that one answer is given before others have their turn, where they take turns."""
+
 
 @dataclass(frozen=True)
 class Told:
@@ -55,13 +58,19 @@ class _Entry:
         """How many tokens are to be read before the next is chosen."""
         return len(self.generation.context) - len(self.slot.seen)
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the network chooses its next tokens itself."""
+        return self.generation.goes_on(self.slot)
+
 
 class Batch:
     """Makes answers side by side: each step reads a token of every one of them with one call of the network.
 
     The weights are gone through once for all, which is what takes the time. Whoever is added joins at the
     next step, and whoever has ended makes room for the next. On a processor each gets the very tokens that
-    it gets alone; on a GPU, and with recurrent layers, they take turns.
+    it gets alone; on a GPU, and with recurrent layers, they take turns, of several tokens where the network
+    chooses them itself.
 
     One thread steps; any may add and remove.
 
@@ -145,16 +154,41 @@ class Batch:
         with self._lock:
             self._leave()
             self._join()
-            reading = next((entry for entry in self._running if entry.pending > 1), None)
+            going_on = [entry for entry in self._running if entry.goes_on]
+            reading = next(
+                (entry for entry in self._running if entry.pending > 1 and entry not in going_on), None
+            )
             if reading is not None:
                 # Behind the others, who have their turn then.
                 self._running.remove(reading)
                 self._running.append(reading)
                 told += self._read([reading])
-            writing = [entry for entry in self._running if entry.pending == 1 and entry is not reading]
+            alone = (reading, *going_on)
+            writing = [entry for entry in self._running if entry.pending == 1 and entry not in alone]
             if writing:
                 told += self._read(writing)
+            for entry in going_on:
+                # What went wrong with another one may have ended it.
+                if entry in self._running:
+                    told += self._go_on(entry)
         return told
+
+    def _go_on(self, entry: _Entry) -> list[Told]:
+        """Has the network choose the next tokens of one answer itself."""
+        generation, text = entry.generation, ""
+        try:
+            text = generation.go_on(entry.slot, _TOGETHER)
+            while generation.finish_reason is None and generation.has_more:
+                text += generation.go_on(entry.slot, _TOGETHER)
+        except StateError as error:
+            return self._anew(error, begun=True)
+        except LoomError as error:
+            self._end(entry)
+            return [Told(generation, error=error)]
+        told = Told(generation, text, len(generation.tokens), generation.finish_reason)
+        if generation.finish_reason is not None:
+            self._end(entry)
+        return [told]
 
     @property
     def _bank(self) -> Bank:

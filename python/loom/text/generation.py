@@ -231,15 +231,8 @@ class Generation(Iterator[str]):
             self._release()
 
     def _step(self, lease: Lease) -> str:
-        if self._ahead:
-            return self._told(Choice(self._ahead.pop(0)), known=True)
-        pending = len(self._context) - len(lease.seen)
-        room = self._plan.capacity - len(lease.seen)
-        plain = self._plan.constraint is None and self._plan.guesser is None
-        goes_on = self._sampler.takes_the_likeliest or (lease.on_gpu and self._sampler.tells_nothing_else)
-        if self.tokens and pending == 1 and room and plain and goes_on:
-            self._follow(lease, min(self._together, self._most - len(self.tokens), room))
-            return self._told(Choice(self._ahead.pop(0)), known=True)
+        if self._ahead or self.goes_on(lease):
+            return self.go_on(lease, _MOST_TOGETHER)
         tokens, every = self.wanted(lease)
         try:
             scores = lease.feed(tokens, every=every)
@@ -252,11 +245,44 @@ class Generation(Iterator[str]):
             return ""
         return self.take(lease, scores)
 
-    def _follow(self, lease: Lease, count: int) -> None:
+    def goes_on(self, reader: Reader) -> bool:
+        """Whether the network chooses the next tokens itself, so that nothing but these comes back.
+
+        Args:
+            reader: What reads the answer's tokens.
+        """
+        if self._ahead:
+            return True
+        plain = self._plan.constraint is None and self._plan.guesser is None
+        chooses = self._sampler.takes_the_likeliest or (reader.on_gpu and self._sampler.tells_nothing_else)
+        is_next = len(self._context) - len(reader.seen) == 1 and len(reader.seen) < self._plan.capacity
+        return bool(self.tokens) and is_next and plain and chooses and reader.goes_on_by_itself
+
+    @property
+    def has_more(self) -> bool:
+        """Whether tokens are chosen that are not told yet."""
+        return bool(self._ahead)
+
+    def go_on(self, reader: Reader, most: int) -> str:
+        """Takes the next token of those that the network chooses itself, of which it makes several at a time.
+
+        Args:
+            reader: What reads the answer's tokens.
+            most: The most tokens that are made together.
+
+        Returns:
+            The text that may be told now.
+        """
+        if not self._ahead:
+            room = self._plan.capacity - len(reader.seen)
+            self._follow(reader, min(self._together, most, self._most - len(self.tokens), room))
+        return self._told(Choice(self._ahead.pop(0)), known=True)
+
+    def _follow(self, reader: Reader, count: int) -> None:
         """Has the network go on by the likeliest tokens, or by those it draws, several at a time."""
         started = perf_counter()
         sampler = None if self._sampler.takes_the_likeliest else self._sampler
-        self._ahead = lease.follow(self._context[-1], count, self._plan.end, sampler)
+        self._ahead = reader.follow(self._context[-1], count, self._plan.end, sampler)
         self._context += self._ahead
         # As many at a time as nobody has to wait for.
         if perf_counter() - started < _SOON / 2 and self._together < _MOST_TOGETHER:

@@ -22,7 +22,7 @@ _PIECE_ON_GPUS = 512
 
 
 class Reader(Protocol):
-    """Reads the tokens of one answer.
+    """Reads the tokens of one answer, and may go on by itself.
 
     Args:
         seen: The tokens that it has read.
@@ -34,6 +34,33 @@ class Reader(Protocol):
     @property
     def piece(self) -> int:
         """The most tokens of a prompt that it reads at once."""
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the network is on one, where tokens are drawn without its scores coming back."""
+
+    @property
+    def goes_on_by_itself(self) -> bool:
+        """Whether it has `follow`, rather than being read together with others."""
+
+    def follow(
+        self, token: int, count: int, end: Collection[int], sampler: Sampler | None = None
+    ) -> list[int]:
+        """Reads a token and goes on by the likeliest ones, or by those that are drawn.
+
+        Args:
+            token: The token.
+            count: The most tokens to make.
+            end: Those after which no more are needed.
+            sampler: Draws them and takes note of them; None for the likeliest ones.
+
+        Returns:
+            The tokens; the last one is not read yet.
+
+        Raises:
+            StateError: There is no room for so many, or the network has changed.
+            NonFiniteError: Scores hold NaN or infinity.
+        """
 
     def goes_back(self, count: int) -> bool:
         """Goes back to where it had read so many tokens; returns whether it could."""
@@ -96,28 +123,17 @@ class Lease(Reader):
         """Whether the network is on one, where tokens are drawn without its scores coming back."""
         return self._owner.on_gpu
 
+    @property
+    def goes_on_by_itself(self) -> bool:
+        """Whether it has `follow`: a session does."""
+        return True
+
     def follow(
         self, token: int, count: int, end: Collection[int], sampler: Sampler | None = None
     ) -> list[int]:
-        """Reads a token and goes on by the likeliest ones, or by those that are drawn.
-
-        Args:
-            token: The token.
-            count: The most tokens to make.
-            end: Those after which no more are needed.
-            sampler: Draws them and takes note of them; None for the likeliest ones.
-
-        Returns:
-            The tokens; the last one is not read yet.
-
-        Raises:
-            StateError: There is no room for so many, or the network has changed.
-            NonFiniteError: Scores hold NaN or infinity.
-        """
+        """Reads a token and goes on by itself, as `Reader.follow`."""
         with self._owner.lock:
-            samplers = None if sampler is None else [sampler]
-            found = self.session.follow([[token]], count, stops=end, samplers=samplers)
-        made: list[int] = found[0].tolist()
+            made = followed(self.session, token, count, end, sampler)
         self.seen += [token, *made[:-1]]
         return made
 
@@ -225,6 +241,19 @@ class Sessions:
                 return
             self._idle.append(lease)
             del self._idle[: -self._kept or len(self._idle)]
+
+
+def followed(
+    session: Any,  # noqa: ANN401 - a Session
+    token: int,
+    count: int,
+    end: Collection[int],
+    sampler: Sampler | None,
+) -> list[int]:
+    """Has a session of one sequence go on by itself, as `Reader.follow`."""
+    samplers = None if sampler is None else [sampler]
+    made: list[int] = session.follow([[token]], count, stops=end, samplers=samplers)[0].tolist()
+    return made
 
 
 def common(one: Sequence[int], other: Sequence[int]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from threading import RLock
 from typing import Any
 
@@ -13,7 +13,8 @@ from loom._typing import CacheTypeName
 from loom.errors import StateError
 from loom.network import Network
 from loom.network.slots import Slots
-from loom.text.sessions import PIECE, Reader, common
+from loom.text.sampling import Sampler
+from loom.text.sessions import PIECE, Reader, common, followed
 
 __all__ = ["Bank", "Slot"]
 
@@ -37,6 +38,24 @@ class Slot(Reader):
     def piece(self) -> int:
         """The most tokens of a prompt that it reads at once."""
         return PIECE
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the network is on one."""
+        return self._bank.on_gpu
+
+    @property
+    def goes_on_by_itself(self) -> bool:
+        """Whether it is a session of its own."""
+        return not self._bank.joins
+
+    def follow(
+        self, token: int, count: int, end: Collection[int], sampler: Sampler | None = None
+    ) -> list[int]:
+        """Reads a token and goes on by itself, as `Reader.follow`, where it is a session of its own."""
+        made = self._bank.follow(self.number, token, count, end, sampler)
+        self.seen += [token, *made[:-1]]
+        return made
 
     def goes_back(self, count: int) -> bool:
         """Goes back to where it had read so many tokens; returns whether it could."""
@@ -173,6 +192,26 @@ class Bank:
         for slot, row in zip(slots, tokens, strict=True):
             slot.seen += row
         return scores
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the network is on one."""
+        return str(self._network.device) != "cpu"
+
+    def follow(
+        self, number: int, token: int, count: int, end: Collection[int], sampler: Sampler | None
+    ) -> list[int]:
+        """Has the session at one place go on by itself, as `Reader.follow`.
+
+        Args:
+            number: The place, which is a session of its own.
+            token: The token to read first.
+            count: The most tokens to make.
+            end: Those after which no more are needed.
+            sampler: What draws them; None for the likeliest ones.
+        """
+        with self._lock:
+            return followed(self._session(number), token, count, end, sampler)
 
     def _session(self, number: int) -> Any:  # noqa: ANN401 - a Session
         if self._apart[number] is None:
