@@ -10,7 +10,6 @@ from loom.errors import ConfigError
 
 __all__ = ["ClassWeight", "class_count", "expand_class_weight"]
 
-
 ClassWeight: TypeAlias = "Mapping[int, float] | Mapping[str, float] | Sequence[float]"
 
 

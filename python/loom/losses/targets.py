@@ -17,7 +17,6 @@ from loom.losses.resolving import LossLike, name_of, resolve
 
 __all__ = ["AUTO", "decides_at_zero", "is_classification", "is_own", "is_undecided", "suited", "target_kind"]
 
-
 AUTO: Final = "auto"
 """What `TrainingConfig` says where the loss is chosen by the targets; see `suited`."""
 

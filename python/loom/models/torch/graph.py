@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GraphReading"]
 
-
 _SAME = {"swapaxes": "transpose", "batch_norm_": "batch_norm", "relu_": "relu"}
 SPLITS = {"chunk", "split", "split_with_sizes", "tensor_split", "unsafe_chunk", "unsafe_split"}
 """Calls that make several values of one."""

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["holds_tensors", "name_of", "needed_nodes", "parameters_of", "values_of"]
 
-
 # Further arguments of functions and methods that have no signature to ask.
 _ARGUMENTS = {
     "flatten": ("start_dim", "end_dim"),
