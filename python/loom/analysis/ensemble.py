@@ -21,7 +21,7 @@ from loom.analysis.members import (
     shares,
     thresholds_by_output,
 )
-from loom.analysis.votes import by_output, class_axis, majority, weighted
+from loom.analysis.votes import by_output, majority, weighted
 from loom.callbacks._monitoring import improves, monitored
 from loom.data import ArraySource, Data, TrainingBatch, as_source
 from loom.data.frames import is_frame
@@ -31,6 +31,7 @@ from loom.engine.told import encoder_of
 from loom.errors import ConfigError, DataError, ShapeError, StateError
 from loom.network import Network, Sequential
 from loom.network.network import from_native
+from loom.reports.outputs import class_axis
 from loom.reports.samples import as_names
 from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig
@@ -209,7 +210,7 @@ class Ensemble:
         return self._classes(output, "")
 
     def _classes(self, output: RealArray, name: str) -> NDArray[Any]:
-        axis = class_axis(output)
+        axis = class_axis(output.ndim)
         if output.shape[axis] > 1:
             chosen = np.asarray(output.argmax(axis=axis), dtype=np.int64)
         else:

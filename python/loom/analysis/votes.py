@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._typing import Precision, RealArray
+from loom.reports.outputs import class_axis
 
-__all__ = ["by_output", "class_axis", "majority", "weighted"]
+__all__ = ["by_output", "majority", "weighted"]
 
 
 def by_output(outputs: Sequence[Any], decide: Callable[..., RealArray], *more: object) -> Any:  # noqa: ANN401
@@ -18,11 +19,6 @@ def by_output(outputs: Sequence[Any], decide: Callable[..., RealArray], *more: o
     if isinstance(outputs[0], dict):
         return {name: decide(np.stack([each[name] for each in outputs]), name, *more) for name in outputs[0]}
     return decide(np.stack(outputs), "", *more)
-
-
-def class_axis(outputs: RealArray) -> int:
-    """The classes' axis: the last, or the channels of images."""
-    return 1 if outputs.ndim == 4 else -1
 
 
 def weighted(outputs: RealArray, weights: NDArray[np.float64], precision: Precision) -> RealArray:
@@ -47,9 +43,9 @@ def majority(outputs: RealArray, threshold: float, precision: Precision) -> Real
         threshold: What a single output is above for class 1.
         precision: What the shares are rounded to.
     """
-    axis = class_axis(outputs[0])
+    axis = class_axis(outputs[0].ndim)
     # (networks, rows, ..., classes)
-    each = np.moveaxis(outputs, axis + 1 if axis > 0 else axis, -1)
+    each = np.moveaxis(outputs, axis + 1, -1)
     mean = each.mean(axis=0, dtype=np.float64)
     if each.shape[-1] == 1:
         votes = (each > threshold).sum(axis=0)
