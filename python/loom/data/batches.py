@@ -10,7 +10,7 @@ from loom._typing import ArrayLike
 from loom.convert import as_numpy
 from loom.errors import DataError
 
-__all__ = ["ArraySource", "BatchSource", "Data", "Pairs", "Source", "TrainingBatch", "as_source"]
+__all__ = ["ArraySource", "BatchSource", "Data", "Pairs", "Source", "TrainingBatch", "as_source", "is_single"]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def as_source(data: Data) -> Source:
     Raises:
         DataError: The data is empty, of unequal length, or of no known form.
     """
-    if isinstance(data, TrainingBatch) or (isinstance(data, tuple) and not _holds_batches(data)):
+    if is_single(data):
         return _checked(_as_batch(data), where="data")
     if isinstance(data, (str, bytes, dict)) or hasattr(data, "__array__") or not isinstance(data, Iterable):
         raise DataError(
@@ -140,8 +140,11 @@ def _as_batch(item: object) -> TrainingBatch:
     )
 
 
-def _holds_batches(items: tuple[object, ...]) -> bool:
-    return bool(items) and all(isinstance(item, TrainingBatch) for item in items)
+def is_single(data: object) -> bool:
+    """Whether data is samples with their targets, and no batches: one of them, or a tuple of other things."""
+    if not isinstance(data, tuple):
+        return isinstance(data, TrainingBatch)
+    return not (data and all(isinstance(item, TrainingBatch) for item in data))
 
 
 def _checked(batch: TrainingBatch, where: str) -> ArraySource:
