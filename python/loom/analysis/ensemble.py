@@ -24,11 +24,12 @@ from loom.analysis.members import (
 from loom.analysis.votes import by_output, majority, weighted
 from loom.callbacks._monitoring import improves, monitored
 from loom.data import ArraySource, Data, TrainingBatch, as_source
+from loom.data.batches import as_batch, check_iterable, is_single
 from loom.data.frames import is_frame
 from loom.engine import engine_of
 from loom.engine.labels import as_indices, known_classes
 from loom.engine.told import encoder_of
-from loom.errors import ConfigError, DataError, ShapeError, StateError
+from loom.errors import ConfigError, ShapeError, StateError
 from loom.network import Network, Sequential
 from loom.network.network import from_native
 from loom.reports.outputs import class_axis
@@ -494,17 +495,9 @@ class Ensemble:
             whole_set = isinstance(source, ArraySource)
             return whole_set, [source.batch] if isinstance(source, ArraySource) else list(source)
         # Of named inputs and outputs dictionaries, which the networks look at themselves.
-        if isinstance(data, TrainingBatch):
-            return True, [data]
-        pair = isinstance(data, tuple) and not all(isinstance(each, TrainingBatch) for each in data)
-        if pair and len(cast("tuple[Any, ...]", data)) in (2, 3):
-            return True, [TrainingBatch(*cast("tuple[Any, ...]", data))]
-        if isinstance(data, (str, bytes, Mapping)) or not isinstance(data, Iterable):
-            raise DataError(
-                "data must be a tuple (x, y) or (x, y, weight), a TrainingBatch, or an iterable of them, "
-                f"got {type(data).__name__}"
-            )
-        return False, [each if isinstance(each, TrainingBatch) else TrainingBatch(*each) for each in data]
+        if is_single(data):
+            return True, [as_batch(data)]
+        return False, [as_batch(each) for each in check_iterable(data)]
 
 
 def _last_kind(network: Network, output: str) -> str:

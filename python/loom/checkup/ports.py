@@ -15,6 +15,7 @@ from loom.checkup.layers import look_at_gradients, look_at_units
 from loom.checkup.steps import BY_STEPS
 from loom.convert import as_numpy
 from loom.data import ArraySource, Data, Source, TrainingBatch, as_source
+from loom.data.batches import as_batch, check_iterable, is_single
 from loom.diagnosis import thresholds
 from loom.diagnosis.arrays import look_at_arrays, not_finite
 from loom.diagnosis.batches import look_at_batches
@@ -123,18 +124,18 @@ def _of_settled(
 
 def _given(data: object) -> tuple[bool, Any]:
     """Returns whether data is one batch in all, and the batch, or the first of several."""
-    pair = isinstance(data, tuple) and not all(isinstance(each, TrainingBatch) for each in data)
-    if isinstance(data, TrainingBatch) or pair:
-        return True, data if isinstance(data, TrainingBatch) else TrainingBatch(
-            *cast("tuple[Any, Any]", data)
-        )
-    if iter(cast("Any", data)) is data:
+    if is_single(data):
+        return True, as_batch(data)
+    given = check_iterable(data)
+    batches = iter(given)
+    if batches is given:
         raise DataError(
             f"{type(data).__name__} can be iterated only once, and training needs what it gives; give "
             "arrays, or a list of batches"
         )
-    first = next(iter(cast("Any", data)))
-    return False, first if isinstance(first, TrainingBatch) else TrainingBatch(*first)
+    for first in batches:
+        return False, as_batch(first)
+    raise DataError("the data set has no batches")
 
 
 def _named(given: Any, names: Sequence[str]) -> Sequence[str]:  # noqa: ANN401 - a dictionary or a frame
