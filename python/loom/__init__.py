@@ -117,7 +117,7 @@ if TYPE_CHECKING:
     from loom.mesh.stepping import Stepper as Stepper
     from loom.mesh.stepping import SteppingResult as SteppingResult
     from loom.mesh.stepping import train_stepping as train_stepping
-    from loom.models.gguf_writing import save_gguf as save_gguf
+    from loom.models.gguf.writing import save_gguf as save_gguf
     from loom.models.inspecting import inspect as inspect
     from loom.models.loading import load as load
     from loom.models.onnx import save_onnx as save_onnx

@@ -36,7 +36,7 @@ HOMES = {
         "loom.measuring.report": "LayerReport TweenReport",
         "loom.mesh": "Mesh",
         "loom.mesh.stepping": "Stepper SteppingResult train_stepping",
-        "loom.models.gguf_writing": "save_gguf",
+        "loom.models.gguf.writing": "save_gguf",
         "loom.models.inspecting": "inspect",
         "loom.models.loading": "load",
         "loom.models.onnx": "save_onnx",

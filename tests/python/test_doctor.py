@@ -575,3 +575,22 @@ def test_labels_that_come_in_batches_are_known(labels: list[str]) -> None:
     net.card = loom.ModelCard(labels=labels)
     data = loom.data.stream(X, np.array(labels)[Y], batch_size=40)
     assert not loom.doctor(net, data, config()).findings
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((), "expected a TrainingBatch"),
+        ([], "has no batches"),
+        (None, "got NoneType"),
+        (3, "got int"),
+        ((X,), "tuple of 1"),
+        ([X], "data in arrays is a tuple"),
+        ({"x": X, "kind": Y}, "data must be a tuple"),
+    ],
+)
+def test_what_is_no_data_is_refused_where_outputs_have_names(data: object, message: str) -> None:
+    """StopIteration and TypeErrors came of it."""
+    net = sound().output("kind", (0, 0))
+    with pytest.raises(loom.DataError, match=message):
+        loom.doctor(net, data, config(loss={"kind": "cross_entropy"}))  # type: ignore[arg-type]

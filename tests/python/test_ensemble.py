@@ -350,3 +350,11 @@ def test_thresholds_of_outputs_by_name() -> None:
     assert Ensemble([net], threshold={"sold": 0.3}).threshold == {"sold": 0.3, "share": 0.5}
     with pytest.raises(loom.ConfigError, match='unknown threshold: output "price"'):
         Ensemble([net], threshold={"price": 0.3})
+
+
+@pytest.mark.parametrize("data", [(), [3], [np.ones((4, 3))], (np.ones((4, 3)),)], ids=str)
+def test_what_is_no_data_is_refused_where_outputs_have_names(data: Any) -> None:
+    """TypeErrors came of it."""
+    net = loom.Sequential([nn.Dense(2)], input_shape=3).output("kind", (0, 0))
+    with pytest.raises(loom.DataError):
+        Ensemble([net]).evaluate(data, loss={"kind": "cross_entropy"})

@@ -14,8 +14,8 @@ import pytest
 
 import loom
 from loom import nn
-from loom.models import hdf5
-from loom.models.keras_layers import Unsupported, Value, layers_of
+from loom.models.keras import hdf5
+from loom.models.keras.layers import Unsupported, Value, layers_of
 
 h5py = pytest.importorskip("h5py")
 FOLDER = Path(__file__).parents[1] / "golden" / "keras"

@@ -1,4 +1,4 @@
-"""Inputs with names whose extents are open, and outputs with names that tell something of each step."""
+"""Inputs with names whose extents are open."""
 
 from __future__ import annotations
 
@@ -16,48 +16,11 @@ from loom import nn
 from loom.data import Padded
 from loom.errors import ConfigError, DataError, InvalidValueError, ShapeError
 from networks import Killed
-
-ROWS = 40
-
-
-def described(seed: int = 1, precision: Any = "float64") -> loom.Network:
-    """Texts and sounds of lengths of their own, and a table of three numbers, told in two ways."""
-    net = loom.Network(
-        inputs={"text": loom.Categories(20, length=None), "sound": (None, 3), "table": 3},
-        grid=(1, 5),
-        precision=precision,
-        seed=seed,
-    )
-    net[0, 0].add(nn.Embedding(20, 4), nn.GRU(5))
-    net.enter("sound", (0, 1))[0, 1].add(nn.LSTM(4, return_sequences=True), nn.SequencePool("mean"))
-    net.enter("table", (0, 2)).link((0, 0), (0, 2), combine="concat").link((0, 1), (0, 2), combine="concat")
-    net[0, 2].add(nn.Dense(6, activation="tanh"))
-    net[0, 3].add(nn.Dense(2))
-    net.link((0, 2), (0, 4), combine="replace")[0, 4].add(nn.Dense(1))
-    return net.output("kind", (0, 3)).output("score", (0, 4))
-
-
-def samples(rows: int = ROWS, seed: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
-    rng = np.random.default_rng(seed)
-    x = {
-        "text": [rng.integers(0, 20, rng.integers(1, 12)) for _ in range(rows)],
-        "sound": [rng.normal(size=(rng.integers(1, 9), 3)) for _ in range(rows)],
-        "table": rng.normal(size=(rows, 3)),
-    }
-    kind = np.array([int(text[0] > 9) for text in x["text"]])
-    return x, {"kind": kind, "score": np.array([sound.mean() for sound in x["sound"]])}
+from open_ports import ROWS, TOLD, config, described, follow, samples, sentences, tagger
 
 
 def of(x: dict[str, Any], number: int) -> dict[str, Any]:
     return {name: part[number][None] for name, part in x.items()}
-
-
-LOSS: Any = {"kind": "cross_entropy", "score": "huber"}
-
-
-def config(**settings: Any) -> loom.TrainingConfig:
-    usual: dict[str, Any] = {"epochs": 2, "batch_size": 8, "loss": LOSS, "verbose": False, "device": "cpu"}
-    return loom.TrainingConfig(**{**usual, **settings})
 
 
 def test_each_sample_gives_the_bits_of_a_network_of_its_own_extents() -> None:
@@ -100,27 +63,6 @@ def test_the_loss_is_that_of_numpy_and_steps_follow_its_slope() -> None:
     wanted = -logs[np.arange(12), y["kind"]].mean() + score.mean()
     assert abs(net.evaluate((x, y), settings)["loss"] - wanted) < 1e-12
     follow(net, (x, y), settings)
-
-
-def follow(net: loom.Network, data: Any, settings: loom.TrainingConfig) -> None:
-    """One step of plain gradient descent goes where central differences of the loss say."""
-    step, found = 1e-6, []
-    for layer in net.layers:
-        for name in layer.parameters:
-            before = np.array(layer.parameters[name])
-            for at in list(np.ndindex(before.shape))[:3]:
-                ends = []
-                for change in (step, -step):
-                    values = before.copy()
-                    values[at] += change
-                    layer.parameters[name] = values
-                    ends.append(net.evaluate(data, settings)["loss"])
-                layer.parameters[name] = before
-                found.append((layer, name, at, before[at], (ends[0] - ends[1]) / (2 * step)))
-    loom.train(net, data, settings)
-    for layer, name, at, before_at, slope in found:
-        moved = (before_at - layer.parameters[name][at]) / settings.learning_rate
-        assert abs(moved - slope) < 1e-7, (layer.path, name, at)
 
 
 def test_gradients_go_back_to_each_input() -> None:
@@ -254,113 +196,6 @@ def test_drawn_networks_give_each_sample_what_one_of_its_extents_gives(seed: int
     for number in range(9):
         own = net.resized({name: part[number].shape for name, part in x.items()})
         np.testing.assert_array_equal(together[number], own.predict(of(x, number))[0])
-
-
-# What outputs tell of each step.
-
-
-def tagger(seed: int = 1, precision: Any = "float64") -> loom.Network:
-    """Of each step whether the sum so far is odd, and how large; of the whole how long it is."""
-    net = loom.Network((None,), grid=(1, 4), precision=precision, seed=seed)
-    net[0, 0].add(nn.Embedding(6, 5), nn.GRU(7, return_sequences=True))
-    net[0, 1].add(nn.Dense(2))
-    net.link((0, 0), (0, 2), combine="replace")[0, 2].add(nn.Dense(1))
-    net.link((0, 0), (0, 3), combine="replace")[0, 3].add(nn.SequencePool("last"), nn.Dense(1))
-    return net.output("odd", (0, 1)).output("sum", (0, 2)).output("long", (0, 3))
-
-
-def sentences(rows: int = ROWS, seed: int = 3) -> tuple[list[Any], dict[str, Any]]:
-    rng = np.random.default_rng(seed)
-    x = [rng.integers(0, 6, rng.integers(1, 12)) for _ in range(rows)]
-    sums = [np.cumsum(each) for each in x]
-    return x, {
-        "odd": [each % 2 for each in sums],
-        "sum": [each[:, None] / 10 for each in sums],
-        "long": np.array([len(each) / 10 for each in x]),
-    }
-
-
-TOLD: Any = {"odd": "cross_entropy", "sum": "mse", "long": "mse"}
-
-
-def test_steps_by_output_weigh_as_numpy_says() -> None:
-    net, (x, y) = tagger(), sentences(14)
-    rng = np.random.default_rng(8)
-    weight = {"odd": [rng.uniform(0, 2, len(each)) for each in x], "long": rng.uniform(0, 2, 14)}
-    output: Any = net.predict(x)
-    assert [each.shape for each in output["odd"]] == [(len(each), 2) for each in x]
-    assert output["long"].shape == (14, 1)
-    means = []
-    for number in range(14):
-        scores = output["odd"][number]
-        logs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
-        odd = -logs[np.arange(len(scores)), y["odd"][number]] * weight["odd"][number]
-        total = (output["sum"][number] - y["sum"][number]) ** 2
-        long = (output["long"][number, 0] - y["long"][number]) ** 2 * weight["long"][number]
-        means.append(odd.mean() + 0.5 * total.mean() + long)
-    settings = config(
-        epochs=1,
-        batch_size=14,
-        shuffle=False,
-        optimizer="sgd",
-        learning_rate=0.1,
-        loss=TOLD,
-        loss_weights={"sum": 0.5},
-        metrics={"odd": ["accuracy"]},
-    )
-    data: Any = (x, y, weight)
-    found = net.evaluate(data, settings)
-    assert abs(found["loss"] - np.mean(means)) < 1e-12
-    small = net.evaluate(data, settings, batch_size=3)
-    assert abs(small["loss"] - found["loss"]) < 1e-12
-    hits = [o.argmax(1) == t for o, t in zip(output["odd"], y["odd"], strict=True)]
-    assert abs(found["odd_accuracy"] - np.concatenate(hits).mean()) < 1e-12
-    plain = net.evaluate((x, y), settings)
-    parts = plain["odd_loss"] + 0.5 * plain["sum_loss"] + plain["long_loss"]
-    assert abs(plain["loss"] - parts) < 1e-12
-    follow(net, data, settings)
-
-
-def test_a_tagger_of_several_outputs_learns(tmp_path: Path) -> None:
-    x, y = sentences(300)
-    words = {**y, "odd": [np.array(["even", "odd"])[each] for each in y["odd"]]}
-    net = tagger(precision="float32")
-    result = loom.train(
-        net,
-        (x, words),
-        config(
-            epochs=40,
-            batch_size=32,
-            learning_rate=0.02,
-            loss=TOLD,
-            metrics={"odd": ["accuracy"]},
-            validation_split=0.2,
-        ),
-    )
-    assert result.metrics["odd_accuracy"][-1] > 0.97
-    assert result.metrics["val_odd_accuracy"][-1] > 0.9
-    net.save(tmp_path / "net.loom")
-    found: Any = loom.load(tmp_path / "net.loom").predict_classes(x[:30])
-    right = [np.array(said) == truth for said, truth in zip(found["odd"], words["odd"], strict=False)]
-    assert np.concatenate(right).mean() > 0.95
-
-
-def test_steps_by_output_learn_the_same_on_a_gpu_and_in_runs(tmp_path: Path, gpu: str) -> None:
-    x, y = sentences()
-    nets = [tagger(precision="float32") for _ in range(3)]
-    settings: Any = {"loss": TOLD, "epochs": 2, "accumulate": 2}
-    loom.train(nets[0], (x, y), config(**settings))
-    loom.train(nets[1], (x, y), config(device=gpu, **settings))
-    with pytest.raises(RuntimeError, match="killed"):
-        loom.train(
-            tagger(precision="float32"), (x, y), config(**settings), callbacks=[Killed(2)], run=tmp_path
-        )
-    loom.train(nets[2], (x, y), config(**settings), run=tmp_path)
-    assert nets[2].fingerprint() == nets[0].fingerprint()
-    ours: Any = nets[0].predict(x)
-    theirs: Any = nets[1].predict(x)
-    for one, other in zip(ours["odd"], theirs["odd"], strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=3e-4)
 
 
 def test_two_inputs_that_meet_step_by_step_have_one_length() -> None:
@@ -506,71 +341,6 @@ def test_accumulated_batches_of_different_lengths_learn_the_same_on_a_gpu(gpu: s
     by_hand(other, batches[3:], 0.3)
     for name, expected in other.state_dict().items():
         np.testing.assert_allclose(net.state_dict()[name], expected, rtol=0, atol=3e-6, err_msg=name)
-
-
-@pytest.mark.parametrize("accumulate", [2, 3])
-def test_accumulated_batches_of_steps_by_output_are_those_of_lists(accumulate: int) -> None:
-    x, y = sentences(15)
-    rng = np.random.default_rng(2)
-    weight = {"odd": [rng.uniform(0, 2, len(each)) for each in x], "long": rng.uniform(0, 2, 15)}
-    listed: Any = [
-        tuple(
-            {name: each[cut] for name, each in part.items()} if isinstance(part, dict) else part[cut]
-            for part in (x, y, weight)
-        )
-        for cut in (slice(start, start + 4) for start in range(0, 15, 4))
-    ]
-    settings: Any = {"loss": TOLD, "accumulate": accumulate, "batch_size": 4, "shuffle": False}
-    metrics: Any = {"odd": ["accuracy"]}
-    nets = [tagger() for _ in range(2)]
-    one = loom.train(nets[0], (x, y, weight), config(metrics=metrics, **settings))
-    two = loom.train(nets[1], listed, config(metrics=metrics, **settings))
-    assert one.history == two.history
-    assert nets[0].fingerprint() == nets[1].fingerprint()
-    # The step goes where the slope of the whole loss says.
-    plain = tagger()
-    follow(plain, listed, config(loss=TOLD, epochs=1, accumulate=4, optimizer="sgd", learning_rate=0.1))
-
-
-def test_weights_of_samples_are_what_the_mean_of_outputs_with_steps_is_over() -> None:
-    x, y = sentences(14)
-    weight = np.random.default_rng(3).uniform(0.2, 3, 14)
-    plain, net = config(loss=TOLD, epochs=1), tagger()
-    # Each sample's loss, by itself.
-    each = [
-        net.evaluate(([x[number]], {name: part[number : number + 1] for name, part in y.items()}), plain)
-        for number in range(14)
-    ]
-    found = net.evaluate((x, y, weight), replace(plain, validation_batch_size=4))
-    for name, value in found.items():
-        expected = sum(w * one[name] for w, one in zip(weight, each, strict=True)) / weight.sum()
-        assert abs(value - expected) < 1e-12, name
-    # How large weights are all together is no matter, in steps of several batches neither.
-    nets = [tagger() for _ in range(2)]
-    settings = config(loss=TOLD, epochs=1, batch_size=3, accumulate=2, optimizer="sgd", learning_rate=0.3)
-    for other, factor in zip(nets, (1.0, 7.0), strict=True):
-        loom.train(other, (x, y, factor * weight), settings)
-    for name, values in nets[0].state_dict().items():
-        np.testing.assert_allclose(nets[1].state_dict()[name], values, rtol=0, atol=1e-12, err_msg=name)
-    follow(net, (x, y, weight), replace(settings, batch_size=7, learning_rate=0.1))
-    for call in (loom.train, loom.evaluate):
-        with pytest.raises(DataError, match="weight of every sample is zero"):
-            call(net, (x, y, np.zeros(14)), plain)
-
-
-def test_labels_of_steps_may_be_whole_numbers_with_gaps() -> None:
-    x, y = sentences(30)
-    named = {**y, "odd": [np.array([4, 9])[each] for each in y["odd"]]}
-    weighted = {"odd": {9: 3.0}}, {"odd": {1: 3.0}}
-    net, other = tagger(), tagger()
-    one = loom.train(net, (x, named), config(loss=TOLD, class_weight=weighted[0], validation_split=0.2))
-    two = loom.train(other, (x, y), config(loss=TOLD, class_weight=weighted[1], validation_split=0.2))
-    assert one.history == two.history
-    assert net.evaluate((x, named)) == other.evaluate((x, y))
-    said: Any = net.predict_classes(x)
-    places: Any = other.predict_classes(x)
-    for found, place in zip(said["odd"], places["odd"], strict=True):
-        np.testing.assert_array_equal(found, np.array([4, 9])[place])
 
 
 def test_metrics_of_samples_of_any_length_are_the_same_in_shards() -> None:

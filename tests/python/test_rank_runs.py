@@ -160,7 +160,7 @@ def test_ranks_that_differ_in_settings_or_arithmetic_are_told_apart(
     with pytest.raises(loom.ConfigError, match="differ: run"):
         loom.distributed.threads(2, other_run)
     numbers: Iterator[int] = iter(range(2))
-    monkeypatch.setattr("loom.training.loop.arithmetic", lambda: {"subnormal numbers": next(numbers) == 0})
+    monkeypatch.setattr("loom.training.run.arithmetic", lambda: {"subnormal numbers": next(numbers) == 0})
     with pytest.raises(loom.ConfigError, match=r"differ: arithmetic\.subnormal numbers"):
         loom.distributed.threads(2, lambda ranks: loom.train(network(), DATA, settings(), distributed=ranks))
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from loom._typing import JSON
 
 
-class Plain:
-    """Base of the configuration dataclasses: their settings to JSON and back."""
+class _Settings:
+    """Base of all configurations: arguments that are wrong are named, and notebooks show a table."""
 
     __slots__ = ()
 
@@ -41,6 +41,12 @@ class Plain:
     def _repr_html_(self) -> str:
         """Returns the settings as a table, for notebooks."""
         return settings_table(type(self).__name__, self)
+
+
+class Plain(_Settings):
+    """Base of the configuration dataclasses: their settings to JSON and back."""
+
+    __slots__ = ()
 
     def to_config(self) -> dict[str, JSON]:
         """Returns the settings as plain JSON values."""
@@ -62,21 +68,11 @@ class Plain:
         return _build(cls, cls.__name__, _mapping(cls.__name__, config))
 
 
-class Tagged:
+class Tagged(_Settings):
     """Base of the configurations that say their kind under "type"."""
 
     __slots__ = ()
     kind: ClassVar[str]
-
-    if not TYPE_CHECKING:
-
-        def __new__(cls, *args: object, **settings: object) -> Self:
-            check_arguments(cls, args, settings)
-            return super().__new__(cls)
-
-    def _repr_html_(self) -> str:
-        """Returns the settings as a table, for notebooks."""
-        return settings_table(type(self).__name__, self)
 
     def to_config(self) -> dict[str, JSON]:
         """Returns the kind and the settings as plain JSON values."""
@@ -104,21 +100,11 @@ class Tagged:
         return _build(cls, cls.__name__, settings)
 
 
-class Named:
+class Named(_Settings):
     """Base of the configurations that are a bare name where they have no settings."""
 
     __slots__ = ()
     kind: ClassVar[str]
-
-    if not TYPE_CHECKING:
-
-        def __new__(cls, *args: object, **settings: object) -> Self:
-            check_arguments(cls, args, settings)
-            return super().__new__(cls)
-
-    def _repr_html_(self) -> str:
-        """Returns the settings as a table, for notebooks."""
-        return settings_table(type(self).__name__, self)
 
     def to_config(self) -> JSON:
         """Returns the name alone, or the name with its settings."""

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import json
-import os
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native, losses, nn
-from loom._settings.checks import choice, file_path, whole
-from loom._settings.files import content_of
+from loom._settings.checks import choice, whole
 from loom._typing import ArrayLike, Precision, RealArray
+from loom.analysis.ensemble_files import foreign, read, write
 from loom.analysis.members import (
     check_shapes,
     checked_members,
@@ -26,15 +21,18 @@ from loom.analysis.members import (
     shares,
     thresholds_by_output,
 )
+from loom.analysis.votes import by_output, majority, weighted
 from loom.callbacks._monitoring import improves, monitored
 from loom.data import ArraySource, Data, TrainingBatch, as_source
+from loom.data.batches import as_batch, check_iterable, is_single
 from loom.data.frames import is_frame
 from loom.engine import engine_of
 from loom.engine.labels import as_indices, known_classes
 from loom.engine.told import encoder_of
-from loom.errors import ConfigError, DataError, FileError, SerializationError, ShapeError, StateError
+from loom.errors import ConfigError, ShapeError, StateError
 from loom.network import Network, Sequential
 from loom.network.network import from_native
+from loom.reports.outputs import class_axis
 from loom.reports.samples import as_names
 from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig
@@ -51,7 +49,6 @@ if TYPE_CHECKING:
 __all__ = ["Ensemble"]
 
 _VOTES = ("majority", "mean", "weighted")
-_FORMAT = 1
 
 
 class Ensemble:
@@ -187,7 +184,7 @@ class Ensemble:
             NonFiniteError: They hold NaN or infinity.
             StateError: A network is training in another thread.
         """
-        made: RealArray = _by_output([network.predict(x, batch_size) for network in self], self._together)
+        made: RealArray = by_output([network.predict(x, batch_size) for network in self], self._together)
         return made
 
     def predict_classes(self, x: ArrayLike, batch_size: int = 256) -> NDArray[Any]:
@@ -214,7 +211,7 @@ class Ensemble:
         return self._classes(output, "")
 
     def _classes(self, output: RealArray, name: str) -> NDArray[Any]:
-        axis = _class_axis(output)
+        axis = class_axis(output.ndim)
         if output.shape[axis] > 1:
             chosen = np.asarray(output.argmax(axis=axis), dtype=np.int64)
         else:
@@ -314,7 +311,7 @@ class Ensemble:
                 tried = counts.copy()
                 tried[place] += 1.0
                 decided = [
-                    TrainingBatch(_by_output(outputs, self._weighted, tried / tried.sum()), *told)
+                    TrainingBatch(by_output(outputs, self._weighted, tried / tried.sum()), *told)
                     for outputs, told in ((outputs, (batch.target, batch.weight)) for outputs, batch in seen)
                 ]
                 given: Data = decided[0] if whole_set else decided
@@ -344,29 +341,12 @@ class Ensemble:
             NonFiniteError: A weight or a layer's state is infinite or NaN; an older file stays as it is.
         """
         about = {
-            "format": _FORMAT,
             "names": self._names,
             "vote": self._vote,
             "weights": self._weights.tolist(),
             "threshold": self.threshold,
         }
-        target = file_path("Ensemble.save", path)
-        part = target.with_name(f".{target.name}.{os.getpid()}.{get_ident()}.part")
-        try:
-            with part.open("wb") as file:
-                with zipfile.ZipFile(file, "w") as archive:
-                    # Without times and modes, so that the same ensemble is the same bytes.
-                    archive.writestr(zipfile.ZipInfo("ensemble.json"), json.dumps(about))
-                    for place, network in enumerate(self._networks):
-                        content = engine_of(network).native.to_bytes(False)
-                        archive.writestr(zipfile.ZipInfo(f"{place}.loom"), content)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(target)
-        except OSError as error:
-            raise FileError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
-        finally:
-            part.unlink(missing_ok=True)
+        write(path, about, (engine_of(network).native.to_bytes(False) for network in self._networks))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -382,22 +362,7 @@ class Ensemble:
             FileError: The file cannot be read.
             SerializationError: It is damaged, truncated, foreign, or of a later format.
         """
-        try:
-            content = content_of(file_path("Ensemble.load", path))
-        except OSError as error:
-            raise FileError(error.errno, f"cannot be read: {error.strerror}", str(path)) from error
-        try:
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                about = json.loads(_stored(archive, "ensemble.json"))
-                known = about["format"]
-                contents = [_stored(archive, f"{place}.loom") for place in range(len(about.get("names", ())))]
-        # A damaged archive makes zipfile raise nearly anything.
-        except Exception as error:
-            raise _foreign(path, error) from error
-        if known != _FORMAT:
-            raise SerializationError(
-                f"{os.fspath(path)}: an ensemble of format {known}, but this version reads {_FORMAT}"
-            )
+        about, contents = read(path)
         networks = [from_native(_native.Network.from_bytes(content)) for content in contents]
         try:
             ensemble = cls(
@@ -411,7 +376,7 @@ class Ensemble:
             ensemble._weights = np.array(about["weights"], dtype=np.float64)
             return ensemble
         except (ConfigError, ShapeError, KeyError, TypeError, ValueError) as error:
-            raise _foreign(path, error) from error
+            raise foreign(path, error) from error
 
     # Votes
 
@@ -423,32 +388,11 @@ class Ensemble:
 
     def _together(self, stacked: RealArray, name: str) -> RealArray:
         if self._vote == "majority":
-            return self._majority(stacked, self._threshold(name))
+            return majority(stacked, self._threshold(name), self._precision)
         return self._weighted(stacked, name, self._weights)
 
     def _weighted(self, outputs: RealArray, _: str, weights: NDArray[np.float64]) -> RealArray:
-        mean = np.zeros(outputs.shape[1:])
-        for output, weight in zip(outputs, weights, strict=True):
-            mean += np.multiply(output, weight, dtype=np.float64)
-        return mean.astype(self._precision)
-
-    def _majority(self, outputs: RealArray, threshold: float) -> RealArray:
-        axis = _class_axis(outputs[0])
-        # (networks, rows, ..., classes)
-        each = np.moveaxis(outputs, axis + 1 if axis > 0 else axis, -1)
-        mean = each.mean(axis=0, dtype=np.float64)
-        if each.shape[-1] == 1:
-            votes = (each > threshold).sum(axis=0)
-            raised = (2 * votes == len(each)) & (mean > threshold)
-        else:
-            classes = np.arange(each.shape[-1])
-            votes = (each.argmax(axis=-1)[..., None] == classes).sum(axis=0)
-            most = votes == votes.max(axis=-1, keepdims=True)
-            winner = np.where(most, mean, -np.inf).argmax(axis=-1)
-            raised = (classes == winner[..., None]) & (most.sum(axis=-1, keepdims=True) > 1)
-        shares = (votes / len(each)).astype(self._precision)
-        shares = np.where(raised, np.nextafter(shares, shares.dtype.type(2.0)), shares)
-        return np.ascontiguousarray(np.moveaxis(shares, -1, axis))
+        return weighted(outputs, weights, self._precision)
 
     # Evaluation
 
@@ -551,24 +495,9 @@ class Ensemble:
             whole_set = isinstance(source, ArraySource)
             return whole_set, [source.batch] if isinstance(source, ArraySource) else list(source)
         # Of named inputs and outputs dictionaries, which the networks look at themselves.
-        if isinstance(data, TrainingBatch):
-            return True, [data]
-        pair = isinstance(data, tuple) and not all(isinstance(each, TrainingBatch) for each in data)
-        if pair and len(cast("tuple[Any, ...]", data)) in (2, 3):
-            return True, [TrainingBatch(*cast("tuple[Any, ...]", data))]
-        if isinstance(data, (str, bytes, Mapping)) or not isinstance(data, Iterable):
-            raise DataError(
-                "data must be a tuple (x, y) or (x, y, weight), a TrainingBatch, or an iterable of them, "
-                f"got {type(data).__name__}"
-            )
-        return False, [each if isinstance(each, TrainingBatch) else TrainingBatch(*each) for each in data]
-
-
-def _by_output(outputs: Sequence[Any], decide: Callable[..., RealArray], *more: object) -> Any:  # noqa: ANN401
-    """What is decided of the networks' outputs: of named ones by name."""
-    if isinstance(outputs[0], dict):
-        return {name: decide(np.stack([each[name] for each in outputs]), name, *more) for name in outputs[0]}
-    return decide(np.stack(outputs), "", *more)
+        if is_single(data):
+            return True, [as_batch(data)]
+        return False, [as_batch(each) for each in check_iterable(data)]
 
 
 def _last_kind(network: Network, output: str) -> str:
@@ -581,19 +510,3 @@ def _last_kind(network: Network, output: str) -> str:
     kinds = zip(engine.layer_places(), engine.layer_kinds(), strict=True)
     # A cell without layers hands on what the one before it has made.
     return next((kind for (at, _), kind in reversed([*kinds]) if at <= cells[output]), "")
-
-
-def _class_axis(outputs: RealArray) -> int:
-    """The classes' axis: the last, or the channels of images."""
-    return 1 if outputs.ndim == 4 else -1
-
-
-def _stored(archive: zipfile.ZipFile, name: str) -> bytes:
-    # Nothing is packed, so that no file reads as more than it is.
-    if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:
-        raise zipfile.BadZipFile(f"{name} is packed")
-    return archive.read(name)
-
-
-def _foreign(path: str | PathLike[str], error: Exception) -> SerializationError:
-    return SerializationError(f"{os.fspath(path)}: this is no ensemble that loom has saved: {error}")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loom.engine import Engine, engine_of
+from loom.engine import engine_of
 from loom.errors import ConfigError
 
 __all__ = ["give_back", "lasting", "moving"]
@@ -28,7 +28,7 @@ def moving(network: Any) -> dict[str, NDArray[Any]]:  # noqa: ANN401 - whatever 
         return state
     engine = engine_of(network)
     native, found = engine.native, {}
-    for path, at in _places(engine):
+    for path, at in engine.layers_by_path():
         for name in native.parameter_names(at):
             if f"{path}.{name}" not in still:
                 found[f"{path}.{name}"] = native.parameter(at, name, False)
@@ -58,7 +58,9 @@ def lasting(network: Any, state: Mapping[str, NDArray[Any]]) -> dict[str, NDArra
         state: Its `state_dict`, or what `moving` has returned.
     """
     engine = engine_of(network)
-    carried = {f"{path}.{name}" for path, at in _places(engine) for name in engine.native.carried_names(at)}
+    carried = {
+        f"{path}.{name}" for path, at in engine.layers_by_path() for name in engine.native.carried_names(at)
+    }
     return {name: np.array(values) for name, values in state.items() if name not in carried}
 
 
@@ -70,14 +72,9 @@ def _still(network: Any) -> set[str]:  # noqa: ANN401 - as above
         # Whatever else has a state has all of it.
         return set()
     native, found = engine.native, set()
-    for path, at in _places(engine):
+    for path, at in engine.layers_by_path():
         names = native.parameter_names(at)
         if names and native.weights_state(at)["dropped"]:
             beside = engine.adapter_parameters(at)
             found |= {f"{path}.{name}" for name in names if name not in beside}
     return found
-
-
-def _places(engine: Engine) -> list[tuple[str, tuple[int, int, int, int]]]:
-    places = [(*at, place) for at, place in engine.layer_places()]
-    return list(zip(engine.layer_paths(), places, strict=True))

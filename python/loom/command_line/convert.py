@@ -91,7 +91,7 @@ def _told(source: str, path: Path) -> None:
 
 def _to_gguf(source: str, path: Path, dtype: str, found: str, *, tokenizer: bool) -> None:
     """Writes GGUF, with the tokenizer that a model came with."""
-    from loom.models.gguf_writing import convert_hub, save_gguf
+    from loom.models.gguf.writing import convert_hub, save_gguf
     from loom.models.loading import load
     from loom.tensors import open_tensors
 

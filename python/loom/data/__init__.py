@@ -17,16 +17,16 @@ from loom.data.columns import columns as columns
 from loom.data.encoder import ColumnEncoder as ColumnEncoder
 from loom.data.extents import Padded as Padded
 from loom.data.foreign import samples as samples
+from loom.data.generated import generate as generate
 from loom.data.images import image_folder as image_folder
 from loom.data.labels import Classes as Classes
 from loom.data.sharding import ByShard as ByShard
 from loom.data.sharding import Sharded as Sharded
 from loom.data.sharding import by_shard as by_shard
-from loom.data.sources import column_files as column_files
-from loom.data.sources import generate as generate
-from loom.data.sources import stream as stream
 from loom.data.splitting import folds as folds
 from loom.data.splitting import split as split
+from loom.data.streamed_arrays import stream as stream
+from loom.data.streamed_tables import column_files as column_files
 from loom.data.targets import as_target as as_target
 from loom.data.windows import windows as windows
 

@@ -10,7 +10,18 @@ from loom._typing import ArrayLike
 from loom.convert import as_numpy
 from loom.errors import DataError
 
-__all__ = ["ArraySource", "BatchSource", "Data", "Pairs", "Source", "TrainingBatch", "as_source"]
+__all__ = [
+    "ArraySource",
+    "BatchSource",
+    "Data",
+    "Pairs",
+    "Source",
+    "TrainingBatch",
+    "as_batch",
+    "as_source",
+    "check_iterable",
+    "is_single",
+]
 
 
 @dataclass(frozen=True)
@@ -65,7 +76,7 @@ class BatchSource:
     def __iter__(self) -> Iterator[TrainingBatch]:
         count = 0
         for item in self.batches:
-            yield _checked(_as_batch(item), where=f"batch {count}").batch
+            yield _checked(as_batch(item), where=f"batch {count}").batch
             count += 1
         if count == 0:
             raise DataError("the data set has no batches; was a generator iterated before?")
@@ -103,14 +114,20 @@ def as_source(data: Data) -> Source:
     Raises:
         DataError: The data is empty, of unequal length, or of no known form.
     """
-    if isinstance(data, TrainingBatch) or (isinstance(data, tuple) and not _holds_batches(data)):
-        return _checked(_as_batch(data), where="data")
+    if is_single(data):
+        return _checked(as_batch(data), where="data")
+    batches = check_iterable(data)
+    return BatchSource(batches, reusable=iter(batches) is not batches)
+
+
+def check_iterable(data: object) -> Iterable[Any]:
+    """Returns data that is to be batches; a DataError where it is a thing that batches do not come from."""
     if isinstance(data, (str, bytes, dict)) or hasattr(data, "__array__") or not isinstance(data, Iterable):
         raise DataError(
             "data must be a tuple (x, y) or (x, y, weight), a TrainingBatch, or an iterable of them, "
             f"got {type(data).__name__}{_meant(data)}"
         )
-    return BatchSource(data, reusable=iter(data) is not data)
+    return data
 
 
 def _meant(data: object) -> str:
@@ -127,7 +144,8 @@ def _meant(data: object) -> str:
     return "; of a function that yields batches loom.data.generate(function) makes data"
 
 
-def _as_batch(item: object) -> TrainingBatch:
+def as_batch(item: object) -> TrainingBatch:
+    """Returns samples with their targets as a batch; a DataError where it is something else."""
     if isinstance(item, TrainingBatch):
         return item
     if isinstance(item, (tuple, list)) and len(item) in {2, 3}:
@@ -140,8 +158,11 @@ def _as_batch(item: object) -> TrainingBatch:
     )
 
 
-def _holds_batches(items: tuple[object, ...]) -> bool:
-    return bool(items) and all(isinstance(item, TrainingBatch) for item in items)
+def is_single(data: object) -> bool:
+    """Whether data is samples with their targets, and no batches: one of them, or a tuple of other things."""
+    if not isinstance(data, tuple):
+        return isinstance(data, TrainingBatch)
+    return not (data and all(isinstance(item, TrainingBatch) for item in data))
 
 
 def _checked(batch: TrainingBatch, where: str) -> ArraySource:

@@ -14,8 +14,8 @@ from loom._settings.suggestions import shown
 from loom._typing import Foreign
 from loom.convert import as_numpy
 from loom.data.augmenting import Augment
+from loom.data.generated import Generated, generate
 from loom.data.loading import SampleLoader
-from loom.data.sources import Generated, generate
 from loom.errors import ConfigError, DataError
 
 __all__ = ["Samples", "adopted", "samples"]

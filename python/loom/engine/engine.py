@@ -176,6 +176,11 @@ class Engine:
         """Returns the name of every layer in a state dict, "z.y.x.l", in the order data flows."""
         return tuple(".".join(map(str, (*at, place))) for at, place in self.layer_places())
 
+    def layers_by_path(self) -> list[tuple[str, tuple[int, int, int, int]]]:
+        """Returns the path of every layer, with depth, row, column and the place in the cell."""
+        places = [(*at, place) for at, place in self.layer_places()]
+        return list(zip(self.layer_paths(), places, strict=True))
+
     def layer_kinds(self) -> tuple[str, ...]:
         """Returns the type of every layer, such as "dense", in the order data flows."""
         return tuple(self.layer_config(at, place).kind for at, place in self.layer_places())

@@ -16,6 +16,7 @@ from loom._typing import Foreign, Precision
 from loom.convert import SizedRows, as_real_array
 from loom.data.extents import Samples, capacity
 from loom.data.named_extents import NamedSamples
+from loom.data.sample_targets import filled_steps
 from loom.engine.ports import apart, by_name, flat_input
 from loom.errors import DataError, ShapeError
 
@@ -264,7 +265,7 @@ class Sizing:
         if None not in shape or own.form == "array":
             return np.stack(made)
         if own.form == "padded" and own.longest is not None:
-            return _padded(made, own.longest)
+            return filled_steps(made, own.longest)
         return list(made)
 
     def predict(self, given: Foreign, size: int) -> Any:  # noqa: ANN401 - array, list or a dictionary of such
@@ -328,7 +329,7 @@ class Sizing:
                     f"{what}: that of sample {number} has shape {array.shape}, expected "
                     f"{(wanted, *features)} like its output"
                 )
-        return _padded([array[: own.length(n)] for n, array in enumerate(arrays)], steps[length])
+        return filled_steps([array[: own.length(n)] for n, array in enumerate(arrays)], steps[length])
 
     def input_gradients(self, rows: NDArray[Any]) -> Any:  # noqa: ANN401 - array, list or a dictionary of such
         """Takes the inputs' gradients apart, into the form that the inputs had; whole numbers have none."""
@@ -394,12 +395,4 @@ def _in_form_of(samples: Samples, whole: NDArray[Any]) -> Any:  # noqa: ANN401 -
     if not samples.are_sequences:
         return whole
     parts = [row[: samples.length(number)].copy() for number, row in enumerate(whole)]
-    return parts if samples.form == "list" else _padded(parts, samples.longest or whole.shape[1])
-
-
-def _padded(parts: Sequence[NDArray[Any]], steps: int) -> NDArray[Any]:
-    """Returns arrays of different lengths in one, with zeros behind them."""
-    found = np.zeros((len(parts), steps, *parts[0].shape[1:]), parts[0].dtype)
-    for row, part in zip(found, parts, strict=True):
-        row[: len(part)] = part
-    return found
+    return parts if samples.form == "list" else filled_steps(parts, samples.longest or whole.shape[1])

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from loom._settings.spellings import attribute_error
-from loom.models.gguf_writing import save_gguf
+from loom.models.gguf.writing import save_gguf
 from loom.models.guessing import Guess, guess
 from loom.models.hub import from_hub
 from loom.models.inspecting import InspectedTensor, Inspection

@@ -15,6 +15,7 @@ from loom.engine import engine_of
 from loom.engine.told import classes_by_output, classes_of
 from loom.errors import ShapeError, StateError
 from loom.network.inference import predict
+from loom.reports.outputs import class_axis
 from loom.training.record import record_of
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _most_likely(
     if outputs.ndim < 2:
         raise ShapeError(f"predict_classes: outputs of shape {outputs.shape[1:]} are no classes")
     # As losses have it: images are (rows, classes, height, width).
-    axis = 1 if outputs.ndim == 4 else -1
+    axis = class_axis(outputs.ndim)
     single = outputs.shape[1:] == (1,)
     if single:
         found = (outputs[:, 0] > _threshold(engine, loss, cell)).astype(np.int64)
@@ -246,6 +247,6 @@ def _probabilities(outputs: RealArray, end: str, loss: str | None) -> RealArray:
         small = np.exp(-np.abs(outputs))
         return cast("RealArray", np.where(outputs < 0, small, outputs.dtype.type(1)) / (1 + small))
     # As losses have it: images are (rows, classes, height, width).
-    axis = 1 if outputs.ndim == 4 else -1
+    axis = class_axis(outputs.ndim)
     shifted = np.exp(outputs - outputs.max(axis=axis, keepdims=True))
     return cast("RealArray", shifted / shifted.sum(axis=axis, keepdims=True))

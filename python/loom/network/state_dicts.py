@@ -33,7 +33,7 @@ def state_dict(self: HasEngine) -> dict[str, NDArray[Any]]:
     engine = engine_of(self)
     native = engine.native
     state: dict[str, NDArray[Any]] = {}
-    for path, at in _places(engine):
+    for path, at in engine.layers_by_path():
         for name in native.parameter_names(at):
             state[f"{path}.{name}"] = native.parameter(at, name, False)
         for name in native.state_names(at):
@@ -75,7 +75,7 @@ def state_entries(self: HasEngine, *, decoded: bool = False, adapted: bool = Fal
     def add(name: str, shape: Sequence[int], read: Callable[[], NDArray[Any]]) -> None:
         entries[name] = TensorEntry(name, tuple(shape), dtype.name, prod(shape) * dtype.itemsize, read)
 
-    for path_of, at in _places(engine):
+    for path_of, at in engine.layers_by_path():
         names = native.parameter_names(at)
         active = decoded and bool(names) and native.weights_state(at)["dropped"]
         for name in names:
@@ -180,11 +180,13 @@ def load_state_dict(
         )
     state = state if rename is None else _renamed(state, rename)
     before = state_dict(self) if strict else _readable(engine)
-    carried = [f"{path}.{name}" for path, at in _places(engine) for name in engine.native.carried_names(at)]
+    carried = [
+        f"{path}.{name}" for path, at in engine.layers_by_path() for name in engine.native.carried_names(at)
+    ]
     known = (
         before
         if strict
-        else [f"{path}.{name}" for path, at in _places(engine) for name in _names(engine, at)]
+        else [f"{path}.{name}" for path, at in engine.layers_by_path() for name in _names(engine, at)]
     )
     fixed = [name for name in known if name not in carried]
     left = IncompatibleKeys(
@@ -211,7 +213,7 @@ def load_state_dict(
 def _readable(engine: Engine) -> dict[str, NDArray[Any]]:
     """Returns what `state_dict` does, as far as there are masters of weights."""
     native, state = engine.native, {}
-    for path, at in _places(engine):
+    for path, at in engine.layers_by_path():
         names = native.parameter_names(at)
         dropped = bool(names) and native.weights_state(at)["dropped"]
         still = set(names) - set(engine.adapter_parameters(at)) if dropped else set()
@@ -272,12 +274,6 @@ def _renaming(rename: Rename) -> Callable[[str], str | None]:
         return name
 
     return by_expressions
-
-
-def _places(engine: Engine) -> list[tuple[str, tuple[int, int, int, int]]]:
-    """Returns the path and the place of every layer."""
-    places = [(*at, place) for at, place in engine.layer_places()]
-    return list(zip(engine.layer_paths(), places, strict=True))
 
 
 def _set(engine: Engine, arrays: Mapping[str, NDArray[Any]], *, resets: bool) -> None:

@@ -13,7 +13,24 @@ _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
-class Measures:
+class _Measured:
+    """What is counted in a registry of its own.
+
+    Args:
+        purpose: What Prometheus's library is needed for.
+    """
+
+    def __init__(self, purpose: str) -> None:
+        self._library = require("prometheus_client", extra="serve", purpose=purpose)
+        self._registry = self._library.CollectorRegistry()
+
+    def text(self) -> bytes:
+        """Returns all of it in Prometheus's format."""
+        found: bytes = self._library.generate_latest(self._registry)
+        return found
+
+
+class Measures(_Measured):
     """Counts requests, samples and batches, and times them.
 
     Args:
@@ -21,9 +38,8 @@ class Measures:
     """
 
     def __init__(self, waiting: Callable[[], int]) -> None:
-        library = require("prometheus_client", extra="serve", purpose="serving networks")
-        self._library = library
-        self._registry = library.CollectorRegistry()
+        super().__init__("serving networks")
+        library = self._library
 
         def made(kind: str, name: str, told: str, *labels: str, **more: object) -> Any:  # noqa: ANN401
             return getattr(library, kind)(name, told, labels, registry=self._registry, **more)
@@ -52,13 +68,8 @@ class Measures:
         self._rows.observe(rows)
         self._computing.observe(seconds)
 
-    def text(self) -> bytes:
-        """Returns all of it in Prometheus's format."""
-        found: bytes = self._library.generate_latest(self._registry)
-        return found
 
-
-class LanguageMeasures:
+class LanguageMeasures(_Measured):
     """Counts requests to a language model and the tokens in them, and times them.
 
     Args:
@@ -67,9 +78,8 @@ class LanguageMeasures:
     """
 
     def __init__(self, running: Callable[[], int], waiting: Callable[[], int]) -> None:
-        library = require("prometheus_client", extra="serve", purpose="serving language models")
-        self._library = library
-        self._registry = held = library.CollectorRegistry()
+        super().__init__("serving language models")
+        library, held = self._library, self._registry
         self._requests = library.Counter(
             "loom_requests", "Requests, by path and the answer's status.", ("path", "status"), registry=held
         )
@@ -92,8 +102,3 @@ class LanguageMeasures:
         """Counts tokens: those that were read, that had been read before, and that were written."""
         for kind, count in (("read", read), ("reused", reused), ("written", written)):
             self._tokens.labels(kind).inc(count)
-
-    def text(self) -> bytes:
-        """Returns all of it in Prometheus's format."""
-        found: bytes = self._library.generate_latest(self._registry)
-        return found

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 from loom.errors import ConfigError
-from loom.models.gguf_writing import save_gguf as save_network
+from loom.models.gguf.writing import save_gguf as save_network
 from loom.text.gguf_vocabulary import read_metadata
 from loom.text.pre_tokenizers import CUTS
 from loom.text.vocabulary import Vocabulary

@@ -12,7 +12,7 @@ from loom._forks import loading
 
 if TYPE_CHECKING:
     from loom.training.backpropagation import train
-    from loom.training.loop import run_training
+    from loom.training.run import run_training
 
 __all__ = ["run_training", "train"]
 
@@ -21,6 +21,6 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'loom.training' has no attribute '{name}'")
     with loading.turn():
-        from loom.training import backpropagation, loop
+        from loom.training import backpropagation, run
 
-    return getattr(backpropagation if name == "train" else loop, name)
+    return getattr(backpropagation if name == "train" else run, name)

@@ -14,8 +14,8 @@ from loom.distributed import Communicator
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe
 from loom.training.config import TrainingConfig
-from loom.training.loop import run_training
 from loom.training.result import TrainingResult
+from loom.training.run import run_training
 from loom.training.run_folder import RunFolder
 from loom.training.trainable import TrainableNetwork
 

@@ -23,7 +23,16 @@ from loom.training.labelling import indexed, takes_labels
 from loom.training.ported import OutputParts, target_kinds
 from loom.training.sharing import Sharing
 
-__all__ = ["ArrayFeed", "BatchFeed", "Examples", "Form", "Seen", "counted_share", "require_known_length"]
+__all__ = [
+    "ArrayFeed",
+    "BatchFeed",
+    "Examples",
+    "Form",
+    "Seen",
+    "copied",
+    "counted_share",
+    "require_known_length",
+]
 
 Examples: TypeAlias = "tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]"
 Seen: TypeAlias = "tuple[NDArray[Any] | OutputParts, NDArray[Any] | None]"
@@ -222,7 +231,7 @@ class BatchFeed:
         self._batches: Iterator[TrainingBatch] | None = None
         first = next(self._iterate())
         self._form = form_of(first)
-        self.first = _copied(self._form.examples(first))
+        self.first = copied(self._form.examples(first))
         self._peeked: Examples | None = self.first
 
     def total_steps(self, config: TrainingConfig) -> int:
@@ -266,7 +275,7 @@ class BatchFeed:
         if not self._next:
             while len(self._next) < self._accumulate and (examples := self._take()) is not None:
                 more = len(self._next) + 1 < self._accumulate
-                self._next.append(_copied(examples) if more else examples)
+                self._next.append(copied(examples) if more else examples)
             if not self._next:
                 self._batches = None
         return bool(self._next)
@@ -315,7 +324,7 @@ def _shared_out(examples: Examples, share: float) -> Examples:
     return (x, y, weight / share) if isinstance(weight, DividedWeights) else examples
 
 
-def _copied(examples: Examples) -> Examples:
+def copied(examples: Examples) -> Examples:
     """Returns examples that nobody else writes to."""
     x, y, weight = examples
     return x.copy(), y.copy(), None if weight is None else weight.copy()

@@ -28,10 +28,20 @@ from loom.callbacks import (
 from loom.data import ArraySource, Data, Source, TrainingBatch, as_source
 from loom.data.buckets import Buckets
 from loom.errors import ConfigError
+from loom.measuring import Observe
+from loom.measuring.settings import watch_settings
 from loom.training.config import TrainingConfig
 from loom.training.ported import metrics_as_given
+from loom.training.settings import TargetRule
 
-__all__ = ["callbacks_identity", "data_identity", "differences", "settings_identity"]
+__all__ = [
+    "callbacks_identity",
+    "data_identity",
+    "differences",
+    "learning_identity",
+    "run_identity",
+    "settings_identity",
+]
 
 # What a run shows and measures of itself changes nothing of what it learns.
 _NO_MATTER = frozenset(
@@ -80,6 +90,33 @@ def callbacks_identity(callbacks: Iterable[Callback]) -> dict[str, list[str]]:
     """Returns the names of the callbacks that may change what a training comes to; nothing where none may."""
     names = [_name(type(each)) for each in callbacks if type(each) not in _WATCHERS]
     return {"callbacks": names} if names else {}
+
+
+def run_identity(
+    data: Data,
+    validation: Data | None,
+    config: TrainingConfig,
+    observe: Observe | None,
+    tween: TargetRule | None,
+) -> dict[str, Any]:
+    """Returns what makes a run the one that it is, the network aside."""
+    return {
+        **learning_identity(config, observe, tween),
+        "data": data_identity(data),
+        "validation": data_identity(validation),
+    }
+
+
+def learning_identity(
+    config: TrainingConfig, observe: Observe | None, tween: TargetRule | None
+) -> dict[str, Any]:
+    """Returns how the network learns, as plain values."""
+    return {
+        "learning": "backpropagation" if tween is None else "tweening",
+        "training": settings_identity(config),
+        "tween": None if tween is None else tween.engine_settings(),
+        "observe": None if observe is None else watch_settings(observe),
+    }
 
 
 def _encoded(value: object) -> JSON:

@@ -13,6 +13,7 @@ from loom import losses
 from loom._typing import Foreign
 from loom.convert import as_numpy
 from loom.data import ArraySource, Classes, Data, Source, Table, TrainingBatch
+from loom.data.batches import is_single
 from loom.data.foreign import adopted
 from loom.data.frames import is_frame
 from loom.data.labels import as_names
@@ -224,7 +225,7 @@ def _learned(engine: Engine, config: TrainingConfig, data: Data, *, refuses: boo
         loss = config.loss
         compared = loss == AUTO or (losses.is_classification(loss) and not losses.is_own(loss))
         indices = compared and shape != (1,)
-        if refuses and indices and _is_single(data):
+        if refuses and indices and is_single(data):
             _check_indices(found, outputs)
         return config
     if len(classes.values) != outputs:
@@ -290,16 +291,9 @@ def are_no_indices(labels: NDArray[Any], outputs: int, kinds: int) -> bool:
     return kinds == outputs and low >= 0 and high - low >= kinds
 
 
-def _is_single(data: Data) -> bool:
-    """Whether data is samples with their targets, and no batches; as `as_source` tells them apart."""
-    return isinstance(data, TrainingBatch) or (
-        isinstance(data, tuple) and not (data and all(isinstance(each, TrainingBatch) for each in data))
-    )
-
-
 def _labels(data: Data) -> NDArray[Any] | None:
     """Returns labels of data that can be looked at without going through it; None where there are none."""
-    single = _is_single(data)
+    single = is_single(data)
     if not single and not isinstance(data, (list, tuple)):
         return None
     parts: list[Any] = [data] if single else list(cast("list[Any]", data))

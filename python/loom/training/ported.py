@@ -16,6 +16,7 @@ from loom._settings.suggestions import shown, unknown
 from loom._typing import TargetKind
 from loom.convert import DividedWeights
 from loom.data import Classes, Data, TrainingBatch
+from loom.data.batches import is_single
 from loom.data.foreign import adopted
 from loom.engine import Engine
 from loom.engine.ports import Ports, apart, by_name
@@ -409,10 +410,9 @@ def packed(engine: Engine, config: TrainingConfig, data: Data | None, *, learns:
     engine.build()
     data = tabled(engine, data, learns=learns)
     data = adopted(data, batch_size=config.batch_size, shuffle=learns and config.shuffle, seed=config.seed)
-    batches = isinstance(data, tuple) and bool(data) and all(isinstance(e, TrainingBatch) for e in data)
     # As they are known now: who looks at a network for a while may have it forget them.
     labels = ports.labels()
-    if isinstance(data, TrainingBatch) or (isinstance(data, tuple) and not batches):
+    if is_single(data):
         return _batch(engine, ports, config, data, labels)
     # An array of no axes says that it can be iterated, and cannot.
     alone = isinstance(data, np.ndarray) and data.ndim == 0

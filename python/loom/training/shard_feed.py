@@ -11,7 +11,7 @@ from loom import _native
 from loom.data import BatchSource, ByShard, TrainingBatch
 from loom.errors import ConfigError, DataError
 from loom.training.config import TrainingConfig
-from loom.training.feed import Examples, Form, require_known_length
+from loom.training.feed import Examples, Form, copied, require_known_length
 from loom.training.sharing import Sharing
 
 __all__ = ["ShardFeed"]
@@ -52,7 +52,7 @@ class ShardFeed:
         self._form = form_of(first)
         if self._form.sizing is not None:
             raise ConfigError("data by shard is for networks of fixed extents; give batches without by_shard")
-        self.first = _copied(self._form.examples(first))
+        self.first = copied(self._form.examples(first))
         self.steps = data.steps(epoch, shared.shards)
 
     def _look(self) -> TrainingBatch:
@@ -131,8 +131,3 @@ def _together(all_of: list[Examples]) -> Examples:
         raise DataError("some batches have weights and others none; give all weights, or none")
     weight = None if weights[0] is None else np.concatenate([each for each in weights if each is not None])
     return np.concatenate([x for x, *_ in all_of]), np.concatenate([y for _, y, _ in all_of]), weight
-
-
-def _copied(examples: Examples) -> Examples:
-    x, y, weight = examples
-    return x.copy(), y.copy(), None if weight is None else weight.copy()

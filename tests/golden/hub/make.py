@@ -23,7 +23,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from cases import CASES, Case
+from case_kinds import Case
+from cases import CASES
 
 import loom.models
 

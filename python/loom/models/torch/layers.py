@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from loom import nn
+from loom.models.torch import norms, windows
+from loom.models.torch.activations import activate
 from loom.models.torch.expressions import evaluated
 from loom.models.torch.scope import Scope
 from loom.models.torch.sequences import attention, recurrent
@@ -38,148 +40,23 @@ def apply_row(layers: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 -
     return x
 
 
-def _by_axes(name: str, axes: int) -> Any:  # noqa: ANN401 - a function of torch.nn.functional
-    return getattr(F, f"{name}{axes}d")
-
-
 def _row(layer: Any) -> Any:  # noqa: ANN401 - also what users composed
     return layer.layers() if isinstance(layer, nn.Composed) else layer.layers
 
 
-def _activate(function: Any, x: Tensor) -> Tensor:  # noqa: ANN401 - a name or an object
-    """Computes an activation function."""
-    if isinstance(function, nn.LeakyReLU):
-        return F.leaky_relu(x, function.slope)
-    if isinstance(function, nn.ELU):
-        return torch.where(x > 0, x, function.alpha * torch.expm1(torch.where(x > 0, 0.0, x)))
-    functions: dict[str, Any] = {
-        "linear": lambda x: x,
-        "relu": torch.relu,
-        "leaky_relu": lambda x: F.leaky_relu(x, 0.01),
-        "elu": F.elu,
-        "selu": F.selu,
-        "relu_squared": lambda x: torch.relu(x) ** 2,
-        "scaled_relu": lambda x: 1.1 * torch.relu(x),
-        "sigmoid": torch.sigmoid,
-        "tanh": torch.tanh,
-        "gelu": F.gelu,
-        "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-        "silu": F.silu,
-        # PyTorch's own is linear above 20, which is 2e-9 away.
-        "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
-        "hardswish": F.hardswish,
-        # PyTorch's own goes back with a sixth in float32, which is 3e-8 away.
-        "hardsigmoid": lambda x: (x / 6 + 0.5).clamp(0, 1),
-        "mish": lambda x: x * torch.tanh(torch.logaddexp(x, torch.zeros_like(x))),
-    }
-    return functions[function](x)
-
-
 def _dense(layer: nn.Dense, scope: Scope, x: Tensor) -> Tensor:
     """`activation(x W^T + b)` over the last axis."""
-    return _activate(layer.activation, F.linear(x, scope("weight"), scope.given("bias", layer.bias)))
+    return activate(layer.activation, F.linear(x, scope("weight"), scope.given("bias", layer.bias)))
 
 
 def _activation(layer: nn.Activation, scope: Scope, x: Tensor) -> Tensor:
     """An activation by itself."""
-    return _activate(layer.function, x)
+    return activate(layer.function, x)
 
 
 def _prelu(layer: nn.PReLU, scope: Scope, x: Tensor) -> Tensor:
     """Learned slopes below 0, of all elements or of each channel."""
     return F.prelu(x, scope("weight"))
-
-
-def _convolution(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
-    """A cross-correlation; "same" gives ceil(extent / stride), an odd zero at the end."""
-    axes = len(layer.kernel_size)
-    settings = {"stride": layer.stride, "dilation": layer.dilation, "groups": layer.groups}
-    rims: list[int] = []
-    for axis in range(axes):
-        if layer.padding == "same":
-            extent, step = x.shape[2 + axis], layer.stride[axis]
-            reach = layer.dilation[axis] * (layer.kernel_size[axis] - 1) + 1
-            total = max((-(-extent // step) - 1) * step + reach - extent, 0)
-            before, after = total // 2, total - total // 2
-        else:
-            before = after = layer.padding[axis]
-        rims = [before, after, *rims]
-    bias = scope.given("bias", layer.bias)
-    return _activate(
-        layer.activation, _by_axes("conv", axes)(F.pad(x, rims), scope("weight"), bias, **settings)
-    )
-
-
-def _transposed(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
-    """The gradient of a convolution's input; "same" leaves extent x stride, more cut at the end."""
-    axes = len(layer.kernel_size)
-    settings = {"stride": layer.stride, "dilation": layer.dilation, "groups": layer.groups}
-    bias = scope.given("bias", layer.bias)
-    if layer.padding != "same":
-        y = _by_axes("conv_transpose", axes)(
-            x, scope("weight"), bias, padding=layer.padding, output_padding=layer.output_padding, **settings
-        )
-        return _activate(layer.activation, y)
-    y = _by_axes("conv_transpose", axes)(x, scope("weight"), None, **settings)
-    rims: list[int] = []
-    for axis in range(axes):
-        total = y.shape[2 + axis] - x.shape[2 + axis] * layer.stride[axis]
-        before = max(total, 0) // 2
-        rims = [-before, before - total, *rims]
-    y = F.pad(y, rims)
-    if bias is not None:
-        y = y + bias.reshape(-1, *[1] * axes)
-    return _activate(layer.activation, y)
-
-
-def _largest(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
-    """The largest in each window."""
-    return _by_axes("max_pool", len(layer.pool_size))(
-        x, layer.pool_size, layer.stride, layer.padding, ceil_mode=layer.ceil_mode
-    )
-
-
-def _mean(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
-    """The mean of each window."""
-    pool = _by_axes("avg_pool", len(layer.pool_size))
-    counted = layer.count_include_pad
-    rounded = layer.ceil_mode
-    return pool(x, layer.pool_size, layer.stride, layer.padding, ceil_mode=rounded, count_include_pad=counted)
-
-
-def _global_largest(layer: nn.Layer, scope: Scope, x: Tensor) -> Tensor:
-    """The largest of each channel; the first of several takes the gradient."""
-    pool = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
-    return pool[x.dim() - 2](x, 1).flatten(1)
-
-
-def _global_mean(layer: nn.Layer, scope: Scope, x: Tensor) -> Tensor:
-    """The mean of each channel."""
-    return x.flatten(2).mean(dim=2)
-
-
-def _layer_norm(layer: nn.LayerNorm, scope: Scope, x: Tensor) -> Tensor:
-    """Over the last axes."""
-    weight, bias = scope.given("weight", layer.gain), scope.given("bias", layer.bias)
-    return F.layer_norm(x, x.shape[x.dim() - layer.axes :], weight, bias, layer.epsilon)
-
-
-def _rms_norm(layer: nn.RMSNorm, scope: Scope, x: Tensor) -> Tensor:
-    """Over the last axis."""
-    return F.rms_norm(x, x.shape[-1:], scope.given("weight", layer.gain), layer.epsilon)
-
-
-def _group_norm(layer: nn.GroupNorm, scope: Scope, x: Tensor) -> Tensor:
-    """Channels group by group."""
-    weight, bias = scope.given("weight", layer.gain), scope.given("bias", layer.bias)
-    return F.group_norm(x, layer.groups, weight, bias, layer.epsilon)
-
-
-def _batch_norm(layer: nn.BatchNorm, scope: Scope, x: Tensor) -> Tensor:
-    """Over the batch and all places of each channel."""
-    weight, bias = scope.given("weight", layer.gain), scope.given("bias", layer.bias)
-    running = scope("running_mean"), scope("running_var")
-    return F.batch_norm(x, *running, weight, bias, scope.training, layer.momentum, layer.epsilon)
 
 
 def _gated(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of two classes
@@ -188,7 +65,7 @@ def _gated(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one
     def product(name: str, x: Tensor) -> Tensor:
         return F.linear(x, scope(f"{name}_weight"), scope.given(f"{name}_bias", layer.bias))
 
-    return product("down", _activate(layer.activation, product("gate", x)) * product("up", x))
+    return product("down", activate(layer.activation, product("gate", x)) * product("up", x))
 
 
 def _clusters(layer: nn.KMeans, scope: Scope, x: Tensor) -> Tensor:
@@ -240,62 +117,11 @@ def _permute(layer: nn.Permute, scope: Scope, x: Tensor) -> Tensor:
     return x.permute(0, *(1 + axis for axis in layer.axes))
 
 
-def _zero_padding(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
-    """Zeros before and after each axis, which PyTorch names from the last one on."""
-    ends = zip(layer.before, layer.after or layer.before, strict=True)
-    return F.pad(x, [zeros for pair in reversed(list(ends)) for zeros in pair])
-
-
-def _crop(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
-    """Without what stands before and after."""
-    for axis, (before, after) in enumerate(zip(layer.before, layer.after or layer.before, strict=True)):
-        x = x.narrow(2 + axis, before, x.shape[2 + axis] - before - after)
-    return x
-
-
 def _slice(layer: nn.Slice, scope: Scope, x: Tensor) -> Tensor:
     """A range of one axis."""
     taken = [slice(None)] * x.ndim
     taken[layer.axis % (x.ndim - 1) + 1] = slice(layer.start, layer.stop, layer.step)
     return x[tuple(taken)]
-
-
-def _up_sampling(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
-    """Neighbours repeated, or straight lines between centres."""
-    factors = tuple(float(factor) for factor in layer.scale)
-    if layer.mode == "nearest":
-        return F.interpolate(x, scale_factor=factors, mode="nearest")
-    return F.interpolate(x, scale_factor=factors, mode=layer.mode, align_corners=False)
-
-
-def _adaptive_largest(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
-    """The largest in each of so many windows."""
-    pool = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
-    y: Tensor = pool[len(layer.size)](x, layer.size)
-    return y
-
-
-def _adaptive_mean(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
-    """The mean of each of so many windows."""
-    pool = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
-    y: Tensor = pool[len(layer.size)](x, layer.size)
-    return y
-
-
-def _pixel_shuffle(layer: nn.PixelShuffle, scope: Scope, x: Tensor) -> Tensor:
-    """Channels as places."""
-    return F.pixel_shuffle(x, layer.factor)
-
-
-def _pixel_unshuffle(layer: nn.PixelUnshuffle, scope: Scope, x: Tensor) -> Tensor:
-    """Places as channels."""
-    return F.pixel_unshuffle(x, layer.factor)
-
-
-def _instance_norm(layer: nn.InstanceNorm, scope: Scope, x: Tensor) -> Tensor:
-    """Channels one by one."""
-    weight, bias = scope.given("weight", layer.gain), scope.given("bias", layer.bias)
-    return F.instance_norm(x, weight=weight, bias=bias, eps=layer.epsilon)
 
 
 def _spatial_dropout(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
@@ -396,7 +222,7 @@ def _experts(layer: nn.MixtureOfExperts, scope: Scope, x: Tensor) -> Tensor:
             return stored if number is None else stored[number]
 
         up = F.linear(x, weight("up"))
-        opened = _activate(layer.activation, F.linear(x, weight("gate")) if layer.gated else up)
+        opened = activate(layer.activation, F.linear(x, weight("gate")) if layer.gated else up)
         return F.linear(opened * up if layer.gated else opened, weight("down"))
 
     logits = F.linear(x, scope("router_weight"))
@@ -430,11 +256,6 @@ def _sequence_pool(layer: nn.SequencePool, scope: Scope, x: Tensor) -> Tensor:
     return torch.where(real[:, :, None], x, 0.0).sum(dim=1) / counts
 
 
-def _unit_length(layer: nn.L2Norm, scope: Scope, x: Tensor) -> Tensor:
-    """Vectors of length 1."""
-    return x / (x.square().sum(dim=-1, keepdim=True) + layer.epsilon).sqrt()
-
-
 def _scale(layer: nn.Scale, scope: Scope, x: Tensor) -> Tensor:
     """A fixed factor."""
     return layer.factor * x
@@ -443,7 +264,7 @@ def _scale(layer: nn.Scale, scope: Scope, x: Tensor) -> Tensor:
 def _expression(layer: nn.Expr, scope: Scope, x: Tensor) -> Tensor:
     """The text, with its parameters."""
     names = {parameter["name"]: scope(parameter["name"]) for parameter in layer.parameters}
-    return evaluated(layer.expression, {"x": x, **names}, _activate)
+    return evaluated(layer.expression, {"x": x, **names}, activate)
 
 
 def _soft_cap(layer: nn.SoftCap, scope: Scope, x: Tensor) -> Tensor:
@@ -455,28 +276,28 @@ _LAYERS: dict[str, Compute] = {
     "dense": _dense,
     "activation": _activation,
     "prelu": _prelu,
-    "conv1d": _convolution,
-    "conv2d": _convolution,
-    "conv3d": _convolution,
-    "conv_transpose1d": _transposed,
-    "conv_transpose2d": _transposed,
-    "conv_transpose3d": _transposed,
-    "max_pool1d": _largest,
-    "max_pool2d": _largest,
-    "max_pool3d": _largest,
-    "avg_pool1d": _mean,
-    "avg_pool2d": _mean,
-    "avg_pool3d": _mean,
-    "global_max_pool1d": _global_largest,
-    "global_max_pool2d": _global_largest,
-    "global_max_pool3d": _global_largest,
-    "global_avg_pool1d": _global_mean,
-    "global_avg_pool2d": _global_mean,
-    "global_avg_pool3d": _global_mean,
-    "layer_norm": _layer_norm,
-    "rms_norm": _rms_norm,
-    "group_norm": _group_norm,
-    "batch_norm": _batch_norm,
+    "conv1d": windows.convolution,
+    "conv2d": windows.convolution,
+    "conv3d": windows.convolution,
+    "conv_transpose1d": windows.transposed_convolution,
+    "conv_transpose2d": windows.transposed_convolution,
+    "conv_transpose3d": windows.transposed_convolution,
+    "max_pool1d": windows.max_pool,
+    "max_pool2d": windows.max_pool,
+    "max_pool3d": windows.max_pool,
+    "avg_pool1d": windows.average_pool,
+    "avg_pool2d": windows.average_pool,
+    "avg_pool3d": windows.average_pool,
+    "global_max_pool1d": windows.global_max_pool,
+    "global_max_pool2d": windows.global_max_pool,
+    "global_max_pool3d": windows.global_max_pool,
+    "global_avg_pool1d": windows.global_average_pool,
+    "global_avg_pool2d": windows.global_average_pool,
+    "global_avg_pool3d": windows.global_average_pool,
+    "layer_norm": norms.layer_norm,
+    "rms_norm": norms.rms_norm,
+    "group_norm": norms.group_norm,
+    "batch_norm": norms.batch_norm,
     "swiglu": _gated,
     "geglu": _gated,
     "kmeans": _clusters,
@@ -487,17 +308,17 @@ _LAYERS: dict[str, Compute] = {
     "flatten": _flatten,
     "reshape": _reshape,
     "permute": _permute,
-    "zero_padding1d": _zero_padding,
-    "zero_padding2d": _zero_padding,
-    "zero_padding3d": _zero_padding,
-    **{f"crop{axes}d": _crop for axes in (1, 2, 3)},
+    "zero_padding1d": windows.zero_padding,
+    "zero_padding2d": windows.zero_padding,
+    "zero_padding3d": windows.zero_padding,
+    **{f"crop{axes}d": windows.crop for axes in (1, 2, 3)},
     "slice": _slice,
-    **{f"up_sampling{axes}d": _up_sampling for axes in (1, 2, 3)},
-    **{f"adaptive_max_pool{axes}d": _adaptive_largest for axes in (1, 2, 3)},
-    **{f"adaptive_avg_pool{axes}d": _adaptive_mean for axes in (1, 2, 3)},
-    "pixel_shuffle": _pixel_shuffle,
-    "pixel_unshuffle": _pixel_unshuffle,
-    "instance_norm": _instance_norm,
+    **{f"up_sampling{axes}d": windows.up_sampling for axes in (1, 2, 3)},
+    **{f"adaptive_max_pool{axes}d": windows.adaptive_max_pool for axes in (1, 2, 3)},
+    **{f"adaptive_avg_pool{axes}d": windows.adaptive_average_pool for axes in (1, 2, 3)},
+    "pixel_shuffle": windows.pixel_shuffle,
+    "pixel_unshuffle": windows.pixel_unshuffle,
+    "instance_norm": norms.instance_norm,
     "gaussian_noise": _gaussian_noise,
     **{f"spatial_dropout{axes}d": _spatial_dropout for axes in (1, 2, 3)},
     "dropout": _dropout,
@@ -511,7 +332,7 @@ _LAYERS: dict[str, Compute] = {
     "mixture_of_experts": _experts,
     "class_token": _class_token,
     "sequence_pool": _sequence_pool,
-    "l2_norm": _unit_length,
+    "l2_norm": norms.unit_length,
     "scale": _scale,
     "soft_cap": _soft_cap,
     "expr": _expression,

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from loom._settings.checks import file_path
 from loom.errors import ConfigError, FileError, LoomError, SerializationError
 from loom.extras import require
-from loom.models import hdf5
 from loom.models.branches import Branches, Join, Row
-from loom.models.keras_layers import MERGES, Unsupported, Value, layers_of, moved
+from loom.models.keras import hdf5
+from loom.models.keras.layers import MERGES, Unsupported, Value, layers_of, moved
 from loom.models.plain import import_model
 from loom.network import Network
 

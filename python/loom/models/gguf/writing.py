@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from loom import nn
 from loom.architecture import CellConfig
 from loom.errors import ConfigError
-from loom.models.gguf import llama3_factors, to_halves, to_pairs
-from loom.models.gguf_shapes import Block, Parts, kind_of
+from loom.models.gguf.rotations import llama3_factors, to_halves, to_pairs
+from loom.models.gguf.shapes import Block, Parts, kind_of
 from loom.models.hub import streamed
 from loom.network import Network
 from loom.network.state_dicts import state_entries

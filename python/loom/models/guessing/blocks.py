@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from loom import activations, nn
-from loom.models.parts import Part, Placed, Question, first_of
+from loom.models.guessing.parts import Part, Placed, Question, first_of
 from loom.models.spelling import activation_name
 
 __all__ = ["ACTIVATION", "Stack", "block_part", "norm_layer"]

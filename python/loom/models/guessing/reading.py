@@ -1,10 +1,9 @@
-"""Networks from tensors alone: what layers they are is guessed from names and shapes, and shown."""
+"""Tensors put together as layers: blocks of a transformer, or layers one behind the other."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, cast
 
@@ -13,178 +12,22 @@ import numpy as np
 from loom import activations, nn
 from loom._settings.suggestions import unknown
 from loom._typing import ArrayLike
-from loom.errors import ConfigError, DataError
+from loom.errors import ConfigError
 from loom.grid import as_shape
-from loom.models.guessing_blocks import ACTIVATION, Stack, block_part, norm_layer
-from loom.models.parts import Part, Placed, Question, first_of
+from loom.models.guessing.blocks import ACTIVATION, Stack, block_part, norm_layer
+from loom.models.guessing.kinds import CONVOLUTIONS, EMBEDDING, NORMS, POSITIONS, kinds_of, makes_of, reads_of
+from loom.models.guessing.parts import Part, Placed, Question, first_of
 from loom.models.spelling import activation_name, inferred, own_parameters
-from loom.network import Network, Sequential
 from loom.nn._layer import FAMILY
 from loom.nn.composite import as_layer
 from loom.reports.parameter_names import blocks, natural_key
 
-__all__ = ["Guess", "guess"]
+__all__ = ["Reading"]
 
 _HEAD = re.compile(r"(^|\.)(lm_head|head|output|classifier|score|cls|logits|fc_out|embed_out)$", re.I)
-_EMBEDDING = re.compile(r"emb|wte|wpe|vocab|^token", re.I)
-_POSITIONS = re.compile(r"wpe$|pos", re.I)
-_RECURRENT = {4: "lstm", 3: "gru", 1: "rnn"}
 
 
-def guess(tensors: Mapping[str, ArrayLike], config: Mapping[str, Any] | None = None) -> Guess:
-    """Guesses the layers that tensors belong to, from their names and shapes.
-
-    Names are taken in natural order, 2 before 10; numbered blocks with attention in them become blocks of a
-    transformer. In a layer's turn: 1-D tensors are norms, or biases of what has a weight; a 2-D weight with
-    more than four times as many rows as columns that comes first is an embedding; `_ih` and `_hh` are
-    recurrent; 3-D, 4-D and 5-D weights are convolutions; the rest is Dense. Where that does not decide, the
-    guess has an open question with the candidates, and `build` raises it.
-
-    Args:
-        tensors: Arrays by name; `loom.open_tensors` returns such a mapping. Only shapes are looked at.
-        config: What tensors do not tell: "activation" (or "hidden_act"), "input_shape"; of transformers
-            "num_attention_heads", "rope_theta", "causal" and so on, as in a config.json of the Hub.
-
-    Returns:
-        The guess: print it, correct it with `replace`, make the network with `build`.
-
-    Raises:
-        DataError: There are no tensors.
-        ConfigError: A name is no text, or comes twice.
-
-    Examples:
-        >>> tensors = {"fc1.weight": np.ones((8, 4)), "fc1.bias": np.zeros(8), "fc2.weight": np.ones((3, 8))}
-        >>> guess = loom.models.guess(tensors, {"activation": "relu"})
-        >>> print(guess)
-        fc1  2 tensors  dense(units=8), activation(function=relu)
-        fc2  1 tensor   dense(units=3, bias=False)
-        >>> guess.build().output_shape
-        (3,)
-    """
-    return Guess(tensors, dict(config or {}), {})
-
-
-@dataclass(frozen=True, eq=False)
-class Guess:
-    """What tensors may be; `loom.models.guess` makes it.
-
-    Args:
-        tensors: The tensors by name.
-        config: What they do not tell.
-        mapping: What was corrected, by the names of layers.
-    """
-
-    tensors: Mapping[str, ArrayLike] = field(repr=False)
-    config: Mapping[str, Any]
-    mapping: Mapping[str, Any]
-    parts: tuple[Part, ...] = field(init=False, repr=False)
-    open: tuple[Question, ...] = field(init=False)
-    input_shape: tuple[int, ...] | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Guesses."""
-        if not self.tensors:
-            raise DataError("there are no tensors to guess layers from")
-        reading = _Reading(self.tensors, self.config, self.mapping)
-        parts = reading.parts()
-        object.__setattr__(self, "input_shape", reading.input_shape(parts))
-        object.__setattr__(self, "parts", tuple(parts))
-        object.__setattr__(self, "open", tuple(reading.open))
-
-    def replace(
-        self,
-        mapping: Mapping[str, Any] | None = None,
-        *,
-        name: str | None = None,
-        layer: Any = None,  # noqa: ANN401 - a layer in any of its forms
-        **config: Any,  # noqa: ANN401 - settings of any sort
-    ) -> Guess:
-        """Returns the guess with layers corrected.
-
-        Args:
-            mapping: By names of layers, as the guess prints them: a layer, several in a row (the
-                tensors go to the first of their kind), settings to change, as {"stride": 2}, or None to leave
-                the tensors out.
-            name: One such name.
-            layer: What it is.
-            **config: What tensors do not tell, such as `activation="relu"`.
-
-        Returns:
-            The new guess.
-
-        Raises:
-            ConfigError: There is no such layer, or it does not fit the tensors.
-        """
-        changed = {**self.mapping, **(mapping or {}), **({} if name is None else {name: layer})}
-        return Guess(self.tensors, {**self.config, **config}, changed)
-
-    def questions(self) -> str:
-        """Returns what is open, a line each, with the candidates."""
-        return "\n".join(f"{question.name}: {question.asked}" for question in self.open)
-
-    def build(self) -> Network:
-        """Makes the network.
-
-        Raises:
-            ConfigError: Something is open; the message lists all of it.
-            ShapeError: The layers do not fit together, or a tensor not its layer.
-        """
-        if self.open or self.input_shape is None:
-            raise ConfigError(
-                f"names and shapes leave open what the network is:\n{self.questions()}\n"
-                "say so with loom.models.guess(...).replace(...), or mapping= and config= of loom.load"
-            )
-        layers = [layer for part in self.parts for layer in part.layers]
-        net = Sequential(layers, self.input_shape).build()
-        begin = 0
-        for part in self.parts:
-            for placed in part.placed:
-                number, _, inner = placed.path.partition(".")
-                handle = net[0, 0, 0, begin + int(number)]
-                for name, array in placed.arrays(self.tensors).items():
-                    own = f"{inner}.{name}" if inner else name
-                    if own in handle.parameters:
-                        handle[own] = array
-                    else:
-                        handle.set_state(own, array)
-            begin += len(part.layers)
-        return net
-
-    def __str__(self) -> str:
-        rows = [(part.name, ", ".join(map(_brief, part.layers)), len(part.tensors())) for part in self.parts]
-        width = max((len(name) for name, *_ in rows), default=0)
-        lines = [
-            f"{name:{width}}  {count} tensor{' ' if count == 1 else 's'}  {layers}"
-            for name, layers, count in rows
-        ]
-        if self.open:
-            lines += ["open:", *(f"  {line}" for line in self.questions().splitlines())]
-        return "\n".join(lines)
-
-
-def _brief(layer: nn.Layer) -> str:
-    config = layer.to_config()
-    default = _defaults(layer)
-    told = ", ".join(
-        f"{name}={_value(value)}"
-        for name, value in config.items()
-        if name != "type" and (name not in default or default[name] != value)
-    )
-    return f"{layer.kind}({told})" if told else layer.kind
-
-
-def _value(value: object) -> str:
-    if isinstance(value, list) and value and isinstance(value[0], Mapping):
-        return "[" + ", ".join(_brief(as_layer(layer)) for layer in value) + "]"
-    return str(value)
-
-
-def _defaults(layer: nn.Layer) -> dict[str, Any]:
-    fields = cast(Any, type(layer)).__dataclass_fields__
-    return {name: entry.default for name, entry in fields.items()}
-
-
-class _Reading:
+class Reading:
     """One guess in the making."""
 
     def __init__(
@@ -199,9 +42,11 @@ class _Reading:
         self.open: list[Question] = []
 
     def ask(self, name: str, asked: str) -> None:
+        """Notes something that is open, and what is to be said of it."""
         self.open.append(Question(name, asked))
 
     def parts(self) -> list[Part]:
+        """Returns the parts of the network, in order; what stays open is in `open`."""
         every = self._modules()
         for name in self.mapping:
             if name not in every:
@@ -291,9 +136,9 @@ class _Reading:
         """What tensors outside of all blocks are for, and their layer."""
         if len(shape) == 2 and "bias" not in held and _HEAD.search(name):
             return "head", nn.TiedHead(shape[0])
-        if len(shape) == 2 and _POSITIONS.search(name):
+        if len(shape) == 2 and POSITIONS.search(name):
             return "positions", nn.PositionalEmbedding(shape[0])
-        if len(shape) == 2 and _EMBEDDING.search(name):
+        if len(shape) == 2 and EMBEDDING.search(name):
             return "embedding", nn.Embedding(*shape)
         if len(shape) == 1 and _NORM.search(name):
             return "norm", norm_layer(held, self.config)
@@ -324,14 +169,8 @@ class _Reading:
                 width = None
                 continue
             kind, own = part.placed[0].kind, self._own(part.placed[0])
-            reads = _reads(kind, own)
-            if (
-                width is not None
-                and reads
-                and width % reads == 0
-                and kind in _CONVOLUTIONS
-                and width != reads
-            ):
+            reads = reads_of(kind, own)
+            if width is not None and reads and width % reads == 0 and kind in CONVOLUTIONS and width != reads:
                 grouped = as_layer({**part.layers[0].to_config(), "groups": width // reads})
                 part = Part(name, (grouped, *part.layers[1:]), part.placed)
             elif width is not None and reads is not None and reads != width:
@@ -349,7 +188,7 @@ class _Reading:
                     f'such as {{"{name}": [nn.GlobalAvgPool2D(), nn.Dense(...)]}}',
                 )
             parts.append(part)
-            width = _makes(kind, own) or reads or width
+            width = makes_of(kind, own) or reads or width
             spatial = (spatial or kind.startswith("conv")) and kind != "dense"
         return parts
 
@@ -361,10 +200,10 @@ class _Reading:
         spatial: set[str] = set()
         for name, held in modules.items():
             shapes = {leaf: self.shapes[tensor] for leaf, tensor in held.items()}
-            kinds = self._kinds(name, shapes, first=False, last=False)
+            kinds = kinds_of(name, shapes, first=False, last=False)
             if kinds:
                 own = self._own(Placed("0", kinds[-1], held))
-                reads[name], makes[name] = _reads(kinds[-1], own), _makes(kinds[-1], own)
+                reads[name], makes[name] = reads_of(kinds[-1], own), makes_of(kinds[-1], own)
                 spatial |= {name} if kinds[-1].startswith("conv") else set()
 
         def follows(width: int | None, image: bool, name: str) -> bool:
@@ -421,7 +260,7 @@ class _Reading:
         given = self.mapping.get(name)
         if given is not None and not isinstance(given, Mapping | str):
             return self._given(name, given, held)
-        kinds = [given] if isinstance(given, str) else self._kinds(name, shapes, first=first, last=last)
+        kinds = [given] if isinstance(given, str) else kinds_of(name, shapes, first=first, last=last)
         settings = dict(given) if isinstance(given, Mapping) else {}
         kinds = [settings.pop("type")] if "type" in settings else kinds
         if len(kinds) != 1:
@@ -446,36 +285,6 @@ class _Reading:
         except ConfigError as error:
             self.ask(name, f"{error}: say so in a mapping, and what it may lack in settings")
             return None
-
-    def _kinds(
-        self, name: str, shapes: Mapping[str, tuple[int, ...]], *, first: bool, last: bool
-    ) -> list[str]:
-        """The kinds of layer that have such tensors."""
-        leaves = set(shapes)
-        weight = next((shapes[leaf] for leaf in _WEIGHTS if leaf in shapes), ())
-        hidden = next((shapes[leaf] for leaf in ("weight_hh_l0", "recurrent_kernel") if leaf in shapes), None)
-        if hidden is not None:
-            return [_RECURRENT[gates] for gates in (max(hidden) // min(hidden),) if gates in _RECURRENT]
-        if {"running_mean", "moving_mean"} & leaves:
-            return ["batch_norm"]
-        if len(weight) == 1:
-            if weight == (1,):
-                return ["prelu"]
-            if re.search(r"(^|\.)gn|group", name, re.I):
-                return ["group_norm"]
-            biased = {"bias", "beta"} & leaves
-            return ["layer_norm"] if biased else ["rms_norm"]
-        if len(weight) == 2:
-            tall = weight[0] > 4 * weight[1] and not {"bias"} & leaves
-            if _POSITIONS.search(name) or "embeddings" in leaves or _EMBEDDING.search(name):
-                return ["positional_embedding" if _POSITIONS.search(name) else "embedding"]
-            if tall and not last and not first and "weight" in leaves:
-                return ["embedding", "dense"]
-            return ["embedding"] if tall and first and not last and "weight" in leaves else ["dense"]
-        if len(weight) in (3, 4, 5):
-            turned = re.search(r"transpose|deconv|upconv", name, re.I)
-            return [f"{'conv_transpose' if turned else 'conv'}{len(weight) - 2}d"]
-        return []
 
     def _window(self, name: str, made: dict[str, Any], settings: Mapping[str, Any]) -> None:
         """Stride and padding of a convolution, of which its weight tells nothing."""
@@ -533,7 +342,7 @@ class _Reading:
             normed = (
                 place + 1 < len(parts)
                 and parts[place + 1].layers[-1:]
-                and (parts[place + 1].layers[-1].kind in _NORMS and not self._is_given(parts[place + 1].name))
+                and (parts[place + 1].layers[-1].kind in NORMS and not self._is_given(parts[place + 1].name))
             )
             at = place + 1 if normed else place
             activation = nn.Activation(activations.resolve(function))
@@ -549,7 +358,7 @@ class _Reading:
         if first is None:
             return None
         kind, own = first.placed[0].kind, self._own(first.placed[0])
-        reads = _reads(kind, own)
+        reads = reads_of(kind, own)
         if kind in ("dense", "batch_norm", "layer_norm", "rms_norm") and reads is not None:
             return (reads,)
         time = first_of(self.config, "max_position_embeddings", "n_positions", "max_time")
@@ -563,15 +372,12 @@ class _Reading:
         return None
 
 
-_WEIGHTS = ("weight", "kernel", "gamma", "embeddings", "scale")
 _RECURRENT_NAMES = r"(weight|bias)_(ih|hh)_l\d+(_reverse)?"
 _PARAMETER = re.compile(rf"weight|bias|running_mean|running_var|centroids|{_RECURRENT_NAMES}")
 _NORM = re.compile(r"norm|(^|[._])ln|_ln", re.I)
 _FEW = 12
 """Of more layers than these not every order is tried."""
-_NORMS = ("batch_norm", "layer_norm", "rms_norm", "group_norm")
-_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
-_ACTIVATED = ("dense", *_CONVOLUTIONS, *(kind.replace("conv", "conv_transpose") for kind in _CONVOLUTIONS))
+_ACTIVATED = ("dense", *CONVOLUTIONS, *(kind.replace("conv", "conv_transpose") for kind in CONVOLUTIONS))
 _WITHOUT = frozenset(
     kind
     for kind in FAMILY.kinds
@@ -581,24 +387,3 @@ _WITHOUT = frozenset(
 
 def _is_table(part: Part) -> bool:
     return any(layer.kind == "positional_embedding" for layer in part.layers)
-
-
-def _reads(kind: str, own: Mapping[str, tuple[int, ...]]) -> int | None:
-    """How many features or channels a layer reads."""
-    shape = own.get("weight", own.get("weight_ih_l0", own.get("running_mean")))
-    if shape is None or kind in ("embedding", "group_norm", "prelu", "positional_embedding"):
-        return None
-    if kind in ("batch_norm", "layer_norm", "rms_norm"):
-        return shape[-1]
-    if kind.startswith("conv_transpose"):
-        return shape[0]
-    return shape[1]
-
-
-def _makes(kind: str, own: Mapping[str, tuple[int, ...]]) -> int | None:
-    """How many features or channels a layer makes; None where as many as it reads, or it is not told."""
-    if kind in ("rnn", "lstm", "gru"):
-        return own["weight_hh_l0"][1] * (2 if "weight_hh_l0_reverse" in own else 1)
-    if "weight" not in own or kind in (*_NORMS, "prelu", "positional_embedding"):
-        return None
-    return own["weight"][1 if kind == "embedding" or kind.startswith("conv_transpose") else 0]

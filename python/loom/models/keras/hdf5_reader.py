@@ -1,4 +1,4 @@
-"""Reads HDF5 files for `loom.models.hdf5`, in a process of its own: run as a program, never imported.
+"""Reads HDF5 files for `loom.models.keras.hdf5`, in a process of its own: run as a program, never imported.
 
     python hdf5_reader.py SYS_PATH FILE MEMBER SECONDS BYTES
 

@@ -1,0 +1,104 @@
+"""Any loss of arrays, and its gradient."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from loom import _native
+from loom._settings.checks import real
+from loom._typing import ArrayLike, Precision, RealArray
+from loom.convert import as_numpy, as_real_array
+from loom.data import as_target
+from loom.errors import DataError, ShapeError
+from loom.losses.classes import ClassWeight, class_count, expand_class_weight
+from loom.losses.cosine import Cosine
+from loom.losses.expression import Expr
+from loom.losses.resolving import LossLike, name_of, resolve
+from loom.losses.targets import is_classification
+
+__all__ = ["behind_softmax", "value_and_gradient"]
+
+
+def value_and_gradient(
+    loss: LossLike | str,
+    output: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike | None = None,
+    label_smoothing: float = 0.0,
+    class_weight: ClassWeight | None = None,
+) -> tuple[float, RealArray]:
+    """Computes any loss, and its gradient; the functions of single losses say what they take.
+
+    Args:
+        loss: The loss, or its name.
+        output: (rows, ...) what the network gave.
+        target: What was wanted.
+        weight: (rows,) how much each row counts.
+        label_smoothing: How much of the weight goes to all classes alike.
+        class_weight: How much each class counts.
+
+    Returns:
+        The loss, and its gradient with respect to the output.
+
+    Raises:
+        ShapeError: Output and target do not fit together.
+        ConfigError: A setting is out of range.
+    """
+    given = as_numpy(output, what="output")
+    precision: Precision = "float64" if given.dtype == np.float64 else "float32"
+    scores = as_real_array(given, precision, what="output")
+    if scores.ndim < 2 or scores.size == 0:
+        raise ShapeError(f"output: expected (rows, ...) with at least one row, got shape {scores.shape}")
+    resolved = resolve(loss)
+    wanted = as_target(
+        target, scores.shape[1:], classification=is_classification(resolved), precision=precision
+    )
+    if len(wanted) != len(scores):
+        raise DataError(f"output has {len(scores)} rows but target {len(wanted)}")
+    weights = None
+    if weight is not None:
+        weights = as_real_array(weight, "float64", what="weight").tolist()
+    own = getattr(resolved, "value_and_gradient", None)
+    if own is not None:
+        made: tuple[float, RealArray] = own(scores, wanted, weights)
+        return made
+    config: object = resolved if isinstance(resolved, str) else resolved.to_config()
+    if isinstance(resolved, (Cosine, Expr)):
+        config = {"expression": resolved.expression}
+    return _native.loss_and_gradient(
+        json.dumps(config),
+        scores,
+        wanted,
+        weights,
+        real(name_of(resolved), "label_smoothing", label_smoothing, least=0.0, below=1.0),
+        expand_class_weight(class_weight, class_count(scores.shape[1:])),
+    )
+
+
+def behind_softmax(
+    loss: LossLike | str,
+    output: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike | None = None,
+    label_smoothing: float = 0.0,
+    class_weight: ClassWeight | None = None,
+) -> tuple[float, RealArray]:
+    """Computes a loss over classes of what a softmax has made, and its gradient with respect to that.
+
+    Training takes a softmax that ends a network into such a loss; this is the same loss of its output.
+
+    Args:
+        loss: One that takes class indices.
+        output: (rows, ...) probabilities.
+        target: What was wanted.
+        weight: (rows,) how much each row counts.
+        label_smoothing: How much of the weight goes to all classes alike.
+        class_weight: How much each class counts.
+    """
+    if name_of(loss) != "focal":
+        return value_and_gradient("nll", output, target, weight, label_smoothing, class_weight)
+    shares = np.maximum(as_numpy(output, what="output"), 1e-12)
+    value, gradient = value_and_gradient(loss, np.log(shares), target, weight, label_smoothing, class_weight)
+    return value, np.divide(gradient, shares, dtype=gradient.dtype)
