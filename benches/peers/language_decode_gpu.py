@@ -2,7 +2,8 @@
 
 Random weights of 135 million parameters (576 wide, 30 blocks, 9 heads over 3, 1,536 hidden, 49,152 words)
 or of 1.1 or 8 billion, at a context of 512 to 640. Tokens a second, the best of 0.7 seconds each: step by
-step; many tokens a frame (`session.follow`); a prompt of 512; 32 sequences side by side.
+step; many tokens a frame (`session.follow`); a prompt of 512; 32 sequences side by side; tokens drawn by
+temperature, top_k and top_p of scores that come to the host, and on the GPU, of one sequence and of 32.
 
     python benches/peers/language_decode_gpu.py --types float16 q4_0 --shapes 135m 1b
 """
@@ -19,6 +20,8 @@ import loom
 from language_decode import SHAPES
 from loom import nn
 from loom._typing import NumericTypeName, Precision
+from loom.text import Sampling
+from loom.text.sampling import Sampler
 
 _CONTEXT, _CAPACITY = 512, 640
 _SECONDS = 0.7
@@ -60,8 +63,13 @@ def _best(tokens: int, work: Callable[[], object]) -> float:
     return tokens / min(times)
 
 
-def speeds(net: loom.Network) -> list[float]:
-    """Returns tokens a second: step by step, many a frame, of a prompt, of 32 sequences."""
+def _samplers(rows: int, words: int) -> list[Sampler]:
+    wanted = Sampling(temperature=0.8, top_k=40, top_p=0.95, repetition_penalty=1.1, seed=1)
+    return [Sampler(wanted, [5], words, stream=row) for row in range(rows)]
+
+
+def speeds(net: loom.Network, words: int) -> list[float]:
+    """Returns tokens a second: by steps, by frames, of a prompt, of 32 sequences; then of tokens drawn."""
     prompt = np.arange(10, 10 + _CONTEXT)[None]
     session = net.session(_CAPACITY)
 
@@ -86,6 +94,21 @@ def speeds(net: loom.Network) -> list[float]:
 
     followed()
     many = _best(120, followed)
+    (sampler,) = _samplers(1, words)
+
+    def drawn_by_host() -> None:
+        token = 7
+        for _ in range(30):
+            token = sampler.choose(session([[token]])[0, -1]).token
+        session.rewind(_CONTEXT)
+
+    def drawn() -> None:
+        session.follow([[7]], 120, samplers=[sampler])
+        session.rewind(_CONTEXT)
+
+    drawn_by_host()
+    drawn()
+    drawing = [_best(30, drawn_by_host), _best(120, drawn)]
     side_by_side = net.session(_CAPACITY, rows=32)
     # By pieces: what a prompt takes beside the cache grows with its steps.
     for first in range(0, 480, 32):
@@ -95,8 +118,15 @@ def speeds(net: loom.Network) -> list[float]:
         side_by_side.follow(np.full((32, 1), 7), 60)
         side_by_side.rewind(480)
 
+    samplers = _samplers(32, words)
+
+    def draw_all() -> None:
+        side_by_side.follow(np.full((32, 1), 7), 60, samplers=samplers)
+        side_by_side.rewind(480)
+
     follow_all()
-    return [steps, many, prefill, _best(60 * 32, follow_all)]
+    draw_all()
+    return [steps, many, prefill, _best(60 * 32, follow_all), *drawing, _best(60 * 32, draw_all)]
 
 
 def in_torch(shape: str) -> list[tuple[str, float]]:
@@ -175,11 +205,13 @@ def main() -> None:
     parser.add_argument("--device", default="gpu")
     options = parser.parse_args()
     print(loom.init_gpu(options.device))
-    print("tokens/s: step by step, many a frame, prompt of 512, 32 sequences")
+    print(
+        "tokens/s: step by step, many a frame, prompt of 512, 32 sequences; drawn by the host, on the GPU, 32"
+    )
     for shape in options.shapes:
         for dtype in options.types:
             net = llama(shape, dtype, options.precision).to(options.device)
-            told = " ".join(f"{value:9.0f}" for value in speeds(net))
+            told = " ".join(f"{value:8.0f}" for value in speeds(net, SHAPES[shape][-1]))
             print(f"{shape:5} {dtype:8} loom             {told}", flush=True)
             del net
         try:
