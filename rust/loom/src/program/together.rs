@@ -287,8 +287,14 @@ impl<'a> Search<'a> {
         // On matrix units products are so short that they had better run side by side than one on top of the other,
         // but for those that take as long as adding them up would.
         let alone = |(added, _): &&(Added, usize)| !added.is_thin();
+        // As one product they need no sum.
         let mixed = first.iter().filter(alone).any(|(added, _)| added.is_mixed());
-        if mixed && first.iter().filter(alone).count() > 1 {
+        let whole = |(_, maker): &(Added, usize)| {
+            let weight = self.step(*maker).reads.get(1);
+            weight.is_some_and(|weight| matches!(self.program.value(*weight).place, super::Place::Master(_)))
+        };
+        let join = Added::join(first.iter().map(|(added, _)| added)) && first.iter().all(whole);
+        if mixed && !join && first.iter().filter(alone).count() > 1 {
             return None;
         }
         let members: Vec<usize> = first.iter().map(|(_, maker)| *maker).chain([number]).collect();

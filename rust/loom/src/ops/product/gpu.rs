@@ -3,7 +3,7 @@
 use super::Product;
 use crate::ops::Direction;
 use crate::ops::pointwise::WGSL_PRELUDE;
-use crate::shader::product::{Finish, Limits, Matrix, Operands, Problem, Storage};
+use crate::shader::product::{Finish, Joined, Limits, Matrix, Operands, Problem, Storage};
 use crate::shader::{GpuOperation, Operand, Recorder};
 use crate::{Error, Result};
 use std::ops::Range;
@@ -190,6 +190,40 @@ impl Product {
             record(recorder, &problem, &operands)?;
         }
         Ok(())
+    }
+
+    /// Records the sum of the gradients that several products of one input have for it, from dy and the weight of
+    /// each, with a value that is added to it, as one product; says whether it did.
+    pub(in crate::ops) fn record_joint_gradient(
+        products: &[&Product],
+        recorder: &mut Recorder<'_>,
+        factors: &[[&Operand; 2]],
+        residual: Option<&Operand>,
+    ) -> Result<bool> {
+        let [first, ..] = products else { return Ok(false) };
+        let most = recorder.capabilities().max_binding;
+        let plain = |[_, weight]: &[&Operand; 2]| Storage::of(weight.packing) == Storage::Float32;
+        let whole = |product: &&Product| product.inputs * product.outputs * 4 <= most;
+        if !factors.iter().all(plain) || !products.iter().all(whole) {
+            return Ok(false);
+        }
+        let extents: Vec<usize> = products.iter().map(|product| product.outputs).collect();
+        let problem = Problem {
+            rows: recorder.rows() * first.multiplier,
+            columns: first.inputs,
+            depth: first.outputs,
+            left: Matrix::plain(first.outputs),
+            right: Matrix::transposed(first.outputs),
+            storage: Storage::Float32,
+            output: Matrix::plain(first.inputs),
+            accumulate: false,
+            bias: false,
+            finish: Finish::None,
+            mixed: first.mixed,
+        };
+        let output = recorder.write(0)?;
+        let limits = limits(recorder);
+        Joined { first: problem, extents: &extents, factors }.record(recorder, &limits, residual, &output)
     }
 
     fn record_input_gradient(&self, recorder: &mut Recorder<'_>, residual: Option<&Operand>) -> Result<()> {

@@ -8,6 +8,11 @@ use crate::{Error, Result};
 /// The most terms of a thin product: ranks of adapters.
 const MOST_THIN_TERMS: usize = 64;
 
+/// What the summed extents of products are multiples of whose sum is made as one product: the steps of all tiles.
+const JOINT_EXTENT: usize = 64;
+/// The most of them, each of which binds two operands.
+const MOST_JOINT: usize = 4;
+
 /// What adds its result to a sum instead of handing it on.
 #[derive(Clone, Debug)]
 pub enum Added {
@@ -46,6 +51,18 @@ impl Added {
         terms <= MOST_THIN_TERMS && 8 * terms <= columns
     }
 
+    /// The product that it is, where its sum with others like it may be one product: the gradient of an input.
+    fn joint(&self) -> Option<&Product> {
+        let Self::Product(product) = self else { return None };
+        let plain = product.direction == Direction::InputGradient && product.derivative.is_none();
+        (plain && product.outputs.is_multiple_of(JOINT_EXTENT)).then_some(product)
+    }
+
+    /// Whether these may be made as one product, where their weights are not packed.
+    pub fn join<'a>(parts: impl Iterator<Item = &'a Self>) -> bool {
+        joint(parts).is_some()
+    }
+
     /// Whether what is stored is more than a sum, so that nothing can be in it beforehand: it may be added to
     /// another value, but to nothing that is there.
     pub fn changes_sums(&self) -> bool {
@@ -54,6 +71,14 @@ impl Added {
             Self::Normalize(_) => true,
         }
     }
+}
+
+/// These parts as products of which the sum may be one.
+fn joint<'a>(parts: impl Iterator<Item = &'a Added>) -> Option<Vec<&'a Product>> {
+    let products: Vec<&Product> = parts.map(Added::joint).collect::<Option<_>>()?;
+    let extents = |product: &Product| (product.inputs, product.multiplier, product.mixed);
+    let alike = products.windows(2).all(|pair| extents(pair[0]) == extents(pair[1]));
+    (products.len() > 1 && products.len() <= MOST_JOINT && alike).then_some(products)
 }
 
 /// `y = x + a + b + ...`, a and b being what operations make: x first, where there is one, then each of them adds its
@@ -77,6 +102,13 @@ impl Summed {
         let mut operands = std::mem::take(&mut recorder.reads).into_iter();
         let missing = || Error::Internal("a sum lacks an operand".into());
         let begins = if self.begins { Some(operands.next().ok_or_else(missing)?) } else { None };
+        if let Some(products) = joint(self.parts.iter().map(|(part, _)| part)) {
+            let factors: Vec<[&Operand; 2]> =
+                operands.as_slice().chunks_exact(2).map(|factors| [&factors[0], &factors[1]]).collect();
+            if Product::record_joint_gradient(&products, recorder, &factors, begins.as_ref())? {
+                return Ok(());
+            }
+        }
         for (number, (part, count)) in self.parts.iter().enumerate() {
             recorder.reads = operands.by_ref().take(*count).collect();
             recorder.accumulate = number > 0;

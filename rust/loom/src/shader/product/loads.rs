@@ -118,6 +118,30 @@ impl Tiled<'_> {
 
     /// Fetches the tiles at `k` into registers.
     pub(super) fn write_fetch(&self, out: &mut String, indent: &str, k: &str, fresh: bool) {
+        let Some((_, before_last)) =
+            self.hooks.segments.split_last().filter(|(_, others)| !others.is_empty())
+        else {
+            return self.write_fetch_of(out, indent, k, fresh, "");
+        };
+        // A step lies within one of them: all threads go the same way.
+        let inside = format!("{indent}    ");
+        let mut start = 0;
+        for (number, extent) in before_last.iter().enumerate() {
+            let lead = if number == 0 { indent } else { "" };
+            add_line!(out, "{lead}if ({k} < {}u) {{", start + extent);
+            let suffix = if number == 0 { String::new() } else { number.to_string() };
+            self.write_fetch_of(out, &inside, &format!("({k} - {start}u)"), fresh, &suffix);
+            out.push_str(&format!("{indent}}} else "));
+            start += extent;
+        }
+        add_line!(out, "{{");
+        let suffix = before_last.len().to_string();
+        self.write_fetch_of(out, &inside, &format!("({k} - {start}u)"), fresh, &suffix);
+        add_line!(out, "{indent}}}");
+    }
+
+    /// The same of the operands whose functions have this at the end of their names.
+    fn write_fetch_of(&self, out: &mut String, indent: &str, k: &str, fresh: bool, suffix: &str) {
         let tile = &self.tile;
         for side in self.sides() {
             let Placed { name, extent, loader, .. } = side;
@@ -155,11 +179,12 @@ impl Tiled<'_> {
                 let place = if side.placed { format!(", {name}_place{load}") } else { String::new() };
                 let (start, edge, limit, call) = match name {
                     'a' => {
-                        let call = format!("load_a(row0 + a_across{load}, {k} + a_k{load}{place})");
+                        let call = format!("load_a{suffix}(row0 + a_across{load}, {k} + a_k{load}{place})");
                         ("row0", self.edges.rows, "rows", call)
                     }
                     _ => {
-                        let call = format!("load_b({k} + b_k{load}, column0 + b_across{load}{place})");
+                        let call =
+                            format!("load_b{suffix}({k} + b_k{load}, column0 + b_across{load}{place})");
                         ("column0", self.edges.columns, "columns", call)
                     }
                 };

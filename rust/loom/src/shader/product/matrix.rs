@@ -149,6 +149,30 @@ pub(super) fn left(shader: Shader, matrix: Matrix, width: u32, operand: &Operand
         .append(&format!("fn load_a(row: u32, k: u32) -> {ty} {{\n    return left[({at}) / {width}u];\n}}\n"))
 }
 
+/// `load_a` and `load_b` with this number behind their names, of a product whose A lies row after row and whose B is
+/// stored transposed, so many elements a row both.
+pub(super) fn segment(
+    shader: Shader,
+    number: usize,
+    extent: u32,
+    [left_width, right_width]: [u32; 2],
+    [left, right]: [&Operand; 2],
+) -> Shader {
+    let (left_type, right_type) = (element(left_width), element(right_width));
+    shader
+        .read(&format!("left{number}"), left_type, left.clone())
+        .read(&format!("right{number}"), right_type, right.clone())
+        .append(&format!(
+            "fn load_a{number}(row: u32, k: u32) -> {left_type} {{
+    return left{number}[(row * {extent}u + k) / {left_width}u];
+}}
+fn load_b{number}(k: u32, column: u32) -> {right_type} {{
+    return right{number}[(column * {extent}u + k) / {right_width}u];
+}}
+"
+        ))
+}
+
 /// `load_b` from a matrix stored as `storage`, decoded as it is loaded.
 pub(super) fn right(
     shader: Shader,

@@ -41,7 +41,7 @@ pub use half::Rounding;
 pub use left_form::LeftForm;
 pub use matrix::{Finish, Matrix, Storage};
 pub use plan::Problem;
-pub use record::Operands;
+pub use record::{Joined, Operands};
 pub use stream::{MAX_ROWS as MOST_STREAMED_ROWS, MOST_GROUPED_ROWS, Stream, Weight};
 pub use tile::{Along, Edges, Loader, Tile};
 pub use tiled::{Hooks, Tiled};

@@ -1,7 +1,7 @@
 //! From a cut to dispatches.
 
 use super::column_sums::ColumnSums;
-use super::cut::Cut;
+use super::cut::{Cut, Limits};
 use super::few_columns::FewColumns;
 use super::few_rows::FewRows;
 use super::half::Rounding;
@@ -56,6 +56,7 @@ impl Problem<'_> {
             chunk,
             width: self.store_width(),
             subgroup: recorder.subgroup_threads,
+            further: (&[], &[]),
         };
         // One pass makes them, the one that stores C.
         let (with_product, with_parts) = if parts > 1 { (None, sums) } else { (sums, None) };
@@ -74,6 +75,62 @@ impl Problem<'_> {
     }
 }
 
+/// The sum of several products `A B`, each A with as many rows and each B with as many columns, as one product whose
+/// summed extent is that of all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Joined<'a> {
+    /// The first one, with what becomes of the sum: A lies row after row, and B is stored transposed as f32.
+    pub first: Problem<'a>,
+    /// The summed extents, that of the first among them.
+    pub extents: &'a [usize],
+    /// A and B of each.
+    pub factors: &'a [[&'a Operand; 2]],
+}
+
+impl Joined<'_> {
+    /// Records them with what is added to their sum; says whether they can be made so.
+    ///
+    /// # Errors
+    /// As [`Problem::record`].
+    pub fn record(
+        &self,
+        recorder: &mut Recorder<'_>,
+        limits: &Limits,
+        residual: Option<&Operand>,
+        output: &Operand,
+    ) -> Result<bool> {
+        let ([left, right], further) = match self.factors {
+            [first, further @ ..] if !further.is_empty() => (*first, further),
+            _ => return Ok(false),
+        };
+        let problem = Problem { depth: self.extents.iter().sum(), ..self.first };
+        let (cut, units) = match problem.choose(limits) {
+            cut @ Cut::Tiles(_, 1) => (cut, false),
+            cut @ Cut::Units(_, 1) => (cut, true),
+            _ => return Ok(false),
+        };
+        let (Cut::Tiles(tile, _) | Cut::Units(tile, _)) = cut else { return Ok(false) };
+        if !self.extents.iter().all(|extent| extent.is_multiple_of(tile.step() as usize)) {
+            return Ok(false);
+        }
+        let extents: Vec<u32> = self.extents.iter().map(|extent| *extent as u32).collect();
+        let operands = Operands { left, right, bias: None, saved: None, residual, output };
+        let pass = Pass {
+            problem: &problem,
+            operands: &operands,
+            partials: None,
+            parts: 1,
+            chunk: problem.depth,
+            width: problem.store_width(),
+            subgroup: recorder.subgroup_threads,
+            further: (further, &extents),
+        };
+        let (shader, groups) = pass.tiles(tile, units, None)?;
+        shader.groups(recorder, groups)?;
+        Ok(true)
+    }
+}
+
 /// One of several products of the same A with weights that are read as they lie, for which
 /// [`Together`](super::Together) has found the shape.
 pub(super) fn streamed(
@@ -84,7 +141,8 @@ pub(super) fn streamed(
     subgroup: usize,
 ) -> Result<Share> {
     let (parts, chunk) = (1, problem.depth);
-    Pass { problem, operands, partials: None, parts, chunk, width: problem.store_width(), subgroup }
+    let (width, further) = (problem.store_width(), (&[][..], &[][..]));
+    Pass { problem, operands, partials: None, parts, chunk, width, subgroup, further }
         .stream(shape, weight, form)
 }
 
@@ -100,6 +158,8 @@ struct Pass<'a> {
     width: u32,
     /// Threads of every subgroup that kernels may count on, 0 for none.
     subgroup: usize,
+    /// The other products that are part of the same sum, and the summed extents of all of them.
+    further: (&'a [[&'a Operand; 2]], &'a [u32]),
 }
 
 impl Pass<'_> {
@@ -108,7 +168,10 @@ impl Pass<'_> {
     fn extents(&self) -> String {
         let Problem { rows, columns, depth, left, right, .. } = self.problem;
         let turned = |matrix: &matrix::Matrix, name| if matrix.transposed { name } else { "" };
-        let parts = if self.parts > 1 { format!(" in {} parts", self.parts) } else { String::new() };
+        let mut parts = if self.parts > 1 { format!(" in {} parts", self.parts) } else { String::new() };
+        if !self.further.0.is_empty() {
+            parts = format!(" of {} products", self.further.1.len());
+        }
         format!("{rows}x{columns}, {depth}{}{}{parts}", turned(left, " A'"), turned(right, " B'"))
     }
 
@@ -248,9 +311,13 @@ fn store(row: u32, column: u32, value: {ty}) {{
         let kind = if units { "units" } else { "tiles" };
         let label =
             format!("product.{kind} {} by {}x{}x{}", self.extents(), tile.rows, tile.columns, tile.step());
-        let shader = self.right(self.left(self.shader(&label), left.width), right.width);
+        let mut shader = self.right(self.left(self.shader(&label), left.width), right.width);
+        let (further, extents) = self.further;
+        for (number, (factors, extent)) in further.iter().zip(extents.iter().skip(1)).enumerate() {
+            shader = matrix::segment(shader, number + 1, *extent, [left.width, right.width], *factors);
+        }
         let mut shader = self.store_sums(shader, self.width)?;
-        let mut hooks = Hooks::default();
+        let mut hooks = Hooks { segments: extents, ..Hooks::default() };
         if let Some(sums) = sums {
             shader = sums.add_to(shader, problem.accumulate);
             hooks.beyond = SUMS_BEYOND;

@@ -38,6 +38,10 @@ pub struct Hooks<'a> {
     pub batches: Option<&'a str>,
     /// Statements for workgroups past the last, with their number beyond it in `extra`.
     pub beyond: &'a str,
+    /// Where the summed extent is that of several products, each with operands of its own: the extents, multiples of
+    /// [`Tile::step`]. The second one's functions are `load_a1` and `load_b1`, and so on; each counts k from 0. None
+    /// where there is one. Not with parts, places, or what loads share.
+    pub segments: &'a [u32],
 }
 
 /// A tiled product as WGSL text.
