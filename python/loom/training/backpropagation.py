@@ -64,7 +64,8 @@ def train(
         resume: Goes on where the network's last training stopped, in the middle of an
             epoch if need be, bit for bit as if it never had; `epochs` then counts those
             that are done, and callbacks go on where they were. Metrics of an epoch that was
-            broken off are of the rest of it; its loss is of all. A network that was never
+            broken off are of the rest of it; its loss is of all. Where Ctrl-C ended validation, that is not
+            made up for: the epoch's logs of it are nan. A network that was never
             trained begins; one from a file without training state is refused.
         observe: True, or a `loom.Observe`, measures every layer at every step, and can take
             explosions back; see `Network.measures`.

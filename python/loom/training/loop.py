@@ -676,8 +676,12 @@ class _Run:
             return {}
         if (epoch + 1) % self.config.validation_frequency:
             return dict.fromkeys((f"val_{name}" for name in (*names, *self.validation.loss_names)), math.nan)
-        self.hooks.run("on_test_begin", {})
-        with self.interrupts.open:
-            found = self.validation.run()
+        try:
+            self.hooks.run("on_test_begin", {})
+            with self.interrupts.open:
+                found = self.validation.run()
+        except BaseException:
+            self.hooks.end_measuring()
+            raise
         self.hooks.run("on_test_end", found)
         return {f"val_{name}": value for name, value in found.items()}
