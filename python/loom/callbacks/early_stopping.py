@@ -69,7 +69,7 @@ class EarlyStopping(Lending, Plain):
         return f"EarlyStopping({self.monitor}, {self.mode})"
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the best so far, with its weights, how long it has waited, and what training goes on from."""
+        """Returns the best with its weights, how long it has waited, and what training goes on from."""
         return {
             "best": self.best,
             "best_epoch": self.best_epoch,
