@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from loom import nn
@@ -52,4 +53,4 @@ def _other(rows: int, size: int) -> int:
 
 def _needs_several(stage: Stage) -> bool:
     """Whether a layer needs more than one sample: BatchNorm over features, without places to average over."""
-    return isinstance(stage.config, nn.BatchNorm) and len(stage.input_shape) == 1
+    return isinstance(stage.config, nn.BatchNorm) and math.prod(stage.input_shape[1:]) == 1

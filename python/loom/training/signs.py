@@ -17,6 +17,7 @@ from loom.data import ArraySource, Source
 from loom.diagnosis import DoctorWarning, look
 from loom.diagnosis.case import Case, Rows, ending, ending_of, stages
 from loom.engine import Engine
+from loom.errors import ConfigError
 from loom.metrics import MetricLike
 from loom.training.config import TrainingConfig
 from loom.training.feed import Examples
@@ -24,6 +25,9 @@ from loom.training.feed import Examples
 __all__ = ["case_of", "cases_of_ports", "warn_of_mistakes"]
 
 _PACKAGE = str(Path(__file__).parents[1])
+
+# What the engine refuses when it comes to that batch, which may be after hours.
+_REFUSED_LATE = ("batchnorm-batch-of-one", "last-batch-of-one")
 
 
 def case_of(
@@ -134,13 +138,18 @@ def _rows(source: ArraySource) -> Rows:
 
 
 def warn_of_mistakes(case: Case, ignored: Sequence[str]) -> None:
-    """Warns of what is most likely a mistake; what training refuses by itself is left to that.
+    """Warns of what is most likely a mistake; what training refuses at once is left to that.
 
     Args:
         case: What is looked at.
         ignored: Names of what nobody wants to hear of.
+
+    Raises:
+        ConfigError: Training would come to a batch that it refuses.
     """
     for found in look(replace(case, hints=False)):
+        if found.name in _REFUSED_LATE and found.name not in ignored:
+            raise ConfigError(str(found))
         if found.severity == "warning" and found.name not in ignored:
             warnings.warn(str(found), DoctorWarning, stacklevel=_depth())
 
