@@ -86,7 +86,8 @@ def train(
 
     Raises:
         ConfigError: A setting does not fit the network or the data; or the folder's run began with other
-            settings or data, and the message says with which.
+            settings or data, and the message says with which; or a training that stopped within an epoch is
+            to go on with samples in another order.
         FileError: The run cannot be kept, for want of space, say; its folder holds the last good state.
         DataError: The data is empty, of unequal length, or of no known form.
         ShapeError: It does not fit the network.

@@ -146,7 +146,15 @@ class ArrayFeed:
 
     def __init__(self, source: ArraySource, form: Form, config: TrainingConfig) -> None:
         self.first = form.examples(source.batch)
-        self.steps: int | None = -(-source.rows // (config.batch_size * config.accumulate))
+        rows = config.batch_size * config.accumulate
+        self.steps: int | None = -(-source.rows // rows)
+        self.order: dict[str, object] = {
+            "batch_size * accumulate": rows,
+            "samples": source.rows,
+            "shuffle": config.shuffle,
+            **({"seed": config.seed} if config.shuffle else {}),
+        }
+        """What says which samples come in which step of an epoch."""
         self._more = False
 
     def total_steps(self, config: TrainingConfig) -> int:
@@ -207,6 +215,8 @@ class BatchFeed:
         if position is not None:
             source.batches.load_state_dict(position)  # type: ignore[attr-defined]
         self._accumulate = config.accumulate
+        self.order: dict[str, object] = {"accumulate": config.accumulate}
+        """What says which batches make which step of an epoch; their own order is the data's."""
         self.newest: list[Examples] = []
         """What the newest step has learned from."""
         # The batches of the next step. All but the last are copies: whoever makes the data may

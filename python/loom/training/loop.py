@@ -64,6 +64,9 @@ __all__ = ["run_training"]
 
 _SLICE_SECONDS = 0.05
 
+_ORDER = "loom.order"
+"""What the data's order is kept under, among the callbacks' states."""
+
 Feed: TypeAlias = "ArrayFeed | BatchFeed | ShardFeed"
 """Gives a trainer the data, epoch after epoch."""
 
@@ -284,6 +287,8 @@ class _Run:
         config = self.config
         if keeper is not None:
             keeper.after_data()
+        if self.resumed and state["batch"]:
+            self._check_order()
         if self.form.sizing is not None:
             self.form.sizing.take(self.feed.first[0])
         _native.check_examples(self.engine.native, self.settings, self.feed.first)
@@ -486,8 +491,29 @@ class _Run:
             self.stop_reason = "stopped"
 
     def _take_notes(self) -> None:
-        """Keeps the callbacks' states with the network's training state."""
-        write_notes(self.engine.native, self.hooks.states())
+        """Keeps the callbacks' states with the training state, and within epochs the data's order."""
+        states = self.hooks.states()
+        if self.engine.native.training_state()["batch"]:
+            states.append((_ORDER, self.feed.order))
+        write_notes(self.engine.native, states)
+
+    def _check_order(self) -> None:
+        """Refuses to go on within an epoch whose other steps have been of another order.
+
+        Samples would come twice, and others never.
+        """
+        kept = dict(read_notes(self.engine.native)).get(_ORDER, {})
+        now = self.feed.order
+        # What is kept of data that came in another way says nothing of this.
+        other = [name for name in now if name in kept and kept[name] != now[name]]
+        if other:
+            told = "; ".join(f"{name} was {kept[name]} and is {now[name]}" for name in other)
+            ends = self.engine.native.training_state()["epoch"] + 1
+            raise ConfigError(
+                "the training stopped in the middle of an epoch, and from there on some samples would come "
+                f"twice and others never: {told}. Let that epoch end as it began, epochs={ends}, and change "
+                "this then; or begin anew, resume=False"
+            )
 
     def _warn_of_bottlenecks(self) -> None:
         kept = bool(len(self.measures.history))

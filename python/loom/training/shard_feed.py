@@ -45,6 +45,8 @@ class ShardFeed:
             raise ConfigError("a training in shards takes batches one by one; take larger ones, accumulate=1")
         self._data, self._shared, self._epoch = data, shared, epoch
         self._epochs = config.epochs
+        self.order: dict[str, object] = {}
+        """What the settings say of the order of an epoch: nothing."""
         self._parts: list[Any] = [data.data.of_shard(shard, shared.shards) for shard in shared.own_shards]
         self._iterators: list[Iterator[Any]] = []
         self._next: list[Any] = []
