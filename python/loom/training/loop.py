@@ -55,7 +55,7 @@ from loom.training.settings import TargetRule, engine_config
 from loom.training.shard_feed import ShardFeed
 from loom.training.shared_store import SharedStore
 from loom.training.sharing import Sharing, arithmetic, require_alone, sharing
-from loom.training.signs import case_of, warn_of_mistakes
+from loom.training.signs import case_of, refuse_batches_of_one, warn_of_mistakes
 from loom.training.sized import dealt, told
 from loom.training.trainable import TrainableNetwork
 from loom.training.witness import Witness, device_identity, witness
@@ -292,6 +292,8 @@ class _Run:
         if self.form.sizing is not None:
             self.form.sizing.take(self.feed.first[0])
         _native.check_examples(self.engine.native, self.settings, self.feed.first)
+        if isinstance(self.feed, ArrayFeed):
+            refuse_batches_of_one(self.engine, len(self.feed.first[0]), config.batch_size)
         if case is not None:
             with interrupts.open:
                 warn_of_mistakes(case, config.ignore_findings)
