@@ -33,8 +33,8 @@ class EarlyStopping(Lending, Plain):
             scikit-learn's scores, otherwise min.
         restore_best_weights: Whether the network gets the weights of the best
             epoch back when training ends: those that the log was measured with, which beside a callback
-            that averages weights is the average, for logs of validation. A run that is resumed goes on from
-            where training was, unless other weights were set since.
+            that averages weights is the average, for logs of validation. A run that is resumed with it goes
+            on from where training was, unless other weights were set since.
 
     Raises:
         ConfigError: A setting is out of range.
