@@ -235,6 +235,30 @@ def test_batches_that_are_given_are_counted_one_by_one() -> None:
     assert len(loom.train(net, batches, quiet(epochs=3), resume=True).loss_history) == 2
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"batch_size": 8}, "batch_size was 16 and is 8"),
+        ({"seed": 3}, "seed was 0 and is 3"),
+        ({"window": 32}, "window was 64 and is 32"),
+        ({"shuffle": False}, "shuffle was True and is False"),
+    ],
+)
+def test_data_that_knows_its_order_says_so(change: dict[str, Any], told: str, tmp_path: Path) -> None:
+    x, y = blobs()
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+
+    def stream(**more: Any) -> Any:
+        settings = {"batch_size": 16, "window": 64, "seed": 0, **more}
+        return loom.data.stream(tmp_path / "x.npy", tmp_path / "y.npy", **settings)
+
+    net = within_epoch(stream())
+    with pytest.raises(loom.ConfigError, match=told):
+        loom.train(net, stream(**change), quiet(epochs=3), resume=True)
+    assert len(loom.train(net, stream(), quiet(epochs=3), resume=True).loss_history) == 2
+
+
 # Callbacks
 
 
