@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -102,11 +102,21 @@ class LBFGS:
         self._ends_in_softmax = engine.ports is None and engine.layer_kinds()[-1:] == ("softmax",)
         # The changes of weights and of gradients, newest last.
         self._steps: deque[tuple[Vector, Vector, float]] = deque(maxlen=self.history)
-        self._scale = 1.0
-        self._before: tuple[Vector, Vector, float] | None = None
+        self._forget()
 
     def __repr__(self) -> str:
         return f"LBFGS(history={self.history}, learning_rate={self.learning_rate})"
+
+    def _forget(self) -> None:
+        self._steps.clear()
+        self._scale = 1.0
+        # Whether any direction was followed; the newest, the gradient before it, and how far it went.
+        self._begun = False
+        self._before: tuple[Vector, Vector, float] | None = None
+        # The parameters that learned, what they have come to, and what the network could hold of that.
+        self._names: list[str] = []
+        self._reached: Vector = np.empty(0)
+        self._left: Vector = np.empty(0)
 
     def fit(
         self,
@@ -120,6 +130,9 @@ class LBFGS:
     ) -> list[float]:
         """Learns, until the loss is flat or changes no more; another call goes on with what is known.
 
+        Where weights were set since, or other parameters learn, it begins anew. Whatever ends it early, the
+        weights are those after the last iteration that was completed.
+
         Args:
             x: (rows, *input_shape) the samples; of named inputs a dictionary.
             y: (rows, ...) values, or class indices; of named outputs a dictionary.
@@ -132,7 +145,8 @@ class LBFGS:
             The loss before the first iteration and after each.
 
         Raises:
-            NonFiniteError: The loss or a gradient is not finite where it begins.
+            NonFiniteError: The loss or a gradient is not finite where it begins; or, without a line search,
+                where a step ends.
             ShapeError: The data does not fit the network.
             StateError: The network is being trained.
         """
@@ -150,13 +164,47 @@ class LBFGS:
 
         def evaluate(weights: Vector) -> tuple[float, Vector]:
             moved.write(weights)
-            return self._loss(x, y, weight), moved.gradient()
+            try:
+                loss, gradient = self._loss(x, y, weight), moved.gradient()
+            except NonFiniteError:
+                loss = math.nan
+            if math.isfinite(loss) and np.isfinite(gradient).all():
+                return loss, gradient
+            # Further than any step may go.
+            return math.inf, np.full_like(weights, math.nan)
 
         weights = moved.read()
-        loss, gradient = evaluate(weights)
-        if not (math.isfinite(loss) and np.isfinite(gradient).all()):
-            raise NonFiniteError("LBFGS: the loss or its gradient is not finite where it begins")
-        told = [loss]
+        if self._names == moved.names and np.array_equal(weights, self._left):
+            weights = self._reached
+        else:
+            self._forget()
+        self._names = moved.names
+        try:
+            loss, gradient = evaluate(weights)
+            if not math.isfinite(loss):
+                raise NonFiniteError("LBFGS: the loss or its gradient is not finite where it begins")
+            told = [loss]
+            begin = _Point(0.0, loss, gradient, 0.0)
+            for reached, found in self._iterations(evaluate, weights, begin, count, flat, small):
+                weights = reached
+                told.append(found)
+        finally:
+            moved.write(weights)
+            self._reached, self._left = weights, moved.read()
+            self.network.zero_gradients()
+        return told
+
+    def _iterations(
+        self,
+        evaluate: Callable[[Vector], tuple[float, Vector]],
+        weights: Vector,
+        here: _Point,
+        count: int,
+        flat: float,
+        small: float,
+    ) -> Iterator[tuple[Vector, float]]:
+        """Follows directions from here; yields the weights and the loss after each."""
+        loss, gradient = here.loss, here.gradient
         for _ in range(count):
             if np.abs(gradient).max(initial=0.0) <= flat:
                 break
@@ -165,33 +213,36 @@ class LBFGS:
             slope = float(gradient @ direction)
             if slope > -small:
                 break
-            first = min(1.0, 1.0 / float(np.abs(gradient).sum())) if self._before is None else 1.0
+            first = 1.0 if self._begun else min(1.0, 1.0 / float(np.abs(gradient).sum()))
             begin = _Point(0.0, loss, gradient, slope)
             line = _line(evaluate, weights, direction)
             if self.line_search is None:
                 end = line(first * self.learning_rate)
+                if not math.isfinite(end.loss):
+                    raise NonFiniteError(
+                        "LBFGS: a step ends where the loss or its gradient is not finite; the weights are "
+                        'those before it. Take a smaller learning_rate, or line_search="wolfe"'
+                    )
             else:
                 end = _search(line, begin, first * self.learning_rate, float(np.abs(direction).max()))
-            self._before = (direction, gradient, end.step)
+            self._before, self._begun = (direction, gradient, end.step), True
             weights = weights + end.step * direction
             loss, gradient = end.loss, end.gradient
-            told.append(loss)
+            yield weights, loss
             if float(np.abs(direction * end.step).max()) <= small or abs(loss - before) < small:
                 break
-        moved.write(weights)
-        self.network.zero_gradients()
-        return told
 
     def _direction(self, gradient: Vector) -> Vector:
         """Returns where to go, by the two loops over what is known of the curvature."""
-        if self._before is None:
-            return -gradient
-        direction, before, step = self._before
-        changed, way = gradient - before, direction * step
-        product = float(changed @ way)
-        if product > 1e-10:
-            self._steps.append((way, changed, 1.0 / product))
-            self._scale = product / float(changed @ changed)
+        if self._before is not None:
+            direction, before, step = self._before
+            changed, way = gradient - before, direction * step
+            product = float(changed @ way)
+            if product > 1e-10:
+                self._steps.append((way, changed, 1.0 / product))
+                self._scale = product / float(changed @ changed)
+            # A search that is broken off looks from here again.
+            self._before = None
         found = -gradient
         shares = []
         for way, changed, inverse in reversed(self._steps):
@@ -252,6 +303,7 @@ class _Parameters:
         ]
         if not self._held:
             raise ConfigError("LBFGS: no parameter learns; all are frozen, or there are none")
+        self.names = [f"{layer.path}.{name}{shape}" for layer, name, shape in self._held]
 
     def read(self) -> Vector:
         parts = [np.asarray(layer.parameters[name], np.float64).ravel() for layer, name, _ in self._held]

@@ -36,6 +36,8 @@ _SMOOTHING = 0.9
 """The share of the mean so far in each smoothed loss."""
 _EXPLODED = 4.0
 """How many times the best smoothed loss a smoothed loss is that has exploded; it is above the first, too."""
+_UNSETTLED = 10
+"""Of fewer losses the mean is mostly which batches came first: about as many as it is a mean of later."""
 _NO_FALL = 1e-6
 """A smaller fall, as a share of the start, is rounding."""
 _FEWEST = 8
@@ -51,7 +53,8 @@ class RateSearch(TabularReport):
         losses: (steps,) the batch's loss before that step.
         smoothed: (steps,) their exponential mean, corrected for its start.
         exploded: Whether the loss exploded before the largest rate was reached.
-        steepest: The rate at which the smoothed loss falls fastest; NaN where it never falls.
+        steepest: The rate at which the smoothed loss falls fastest, the first steps aside; NaN where it never
+            falls.
         tenth_of_minimum: A tenth of the rate with the smallest smoothed loss; NaN where it never falls.
     """
 
@@ -203,17 +206,18 @@ def find_rate(
 def _read(
     rates: NDArray[np.float64], losses: NDArray[np.float64], smoothed: NDArray[np.float64], exploded: bool
 ) -> RateSearch:
-    lowest = int(np.argmin(smoothed))
-    if smoothed[0] - smoothed[lowest] <= _NO_FALL * abs(smoothed[0]):
+    begin = min(_UNSETTLED, len(rates) // 4)
+    lowest = begin + int(np.argmin(smoothed[begin:]))
+    if smoothed[begin] - smoothed[lowest] <= _NO_FALL * abs(smoothed[begin]):
         return RateSearch(rates, losses, smoothed, exploded, float("nan"), float("nan"))
     # The slope of a line through neighbours: that between two steps is mostly which batch came next.
     reach = max(len(rates) // 20, 1)
     positions = np.log(rates)
-    places = range(min(reach, lowest), lowest + 1)
+    places = range(min(begin + reach, lowest), lowest + 1)
     slopes = [
         np.polyfit(
-            positions[max(place - reach, 0) : place + reach + 1],
-            smoothed[max(place - reach, 0) : place + reach + 1],
+            positions[max(place - reach, begin) : place + reach + 1],
+            smoothed[max(place - reach, begin) : place + reach + 1],
             1,
         )[0]
         for place in places

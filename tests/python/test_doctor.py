@@ -481,6 +481,18 @@ def test_the_range_test_finds_where_the_loss_falls(tmp_path: Path) -> None:
     assert course.final_loss < 0.5 * course.loss_history[0]
 
 
+@pytest.mark.parametrize("seed", [5, 13, 21, 29])
+def test_the_range_test_is_not_about_which_batches_came_first(seed: int) -> None:
+    """Their losses are most of the mean then, which goes up and down at rates that change nothing."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(256, 4))
+    y = (x[:, 0] * x[:, 1] > 0).astype(int)
+    layers = [nn.Dense(16), nn.BatchNorm(), nn.Activation("relu"), nn.Dropout(0.2), nn.Dense(2)]
+    net = loom.Sequential(layers, input_shape=4, seed=seed)
+    found = loom.find_rate(net, (x, y), config(batch_size=32, optimizer="adamw"))
+    assert 1e-3 < found.suggestion < 0.3
+
+
 def test_the_range_test_ends_quietly_where_nothing_explodes() -> None:
     found = loom.find_rate(sound(), (X, Y), config(), smallest=1e-5, largest=1e-3, steps=30)
     assert not found.exploded

@@ -207,3 +207,97 @@ def test_the_best_epoch_of_a_named_output_s_score() -> None:
     scores = result.history["val_kind_f1_score"]
     assert min(scores) < max(scores)
     assert net.evaluate(held)["kind_f1_score"] == pytest.approx(max(scores), abs=1e-9)
+
+
+def broken_off(net: loom.Network, at: int, callbacks: Any, resume: bool = False, **more: Any) -> None:
+    """Trains until Ctrl-C comes after so many batches."""
+    seen: list[int] = []
+
+    def interrupt(batch: int, logs: Any) -> None:
+        seen.append(batch)
+        if len(seen) == at:
+            raise KeyboardInterrupt
+
+    watch = loom.LambdaCallback(on_train_batch_end=interrupt)
+    result = loom.train(
+        net, (X, Y), settings(6, **more), (X_HELD, Y_HELD), callbacks=[*callbacks, watch], resume=resume
+    )
+    assert result.interrupted
+
+
+@pytest.mark.parametrize("filed", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda best: [best()],
+        lambda best: [best(), best("loss", mode="max")],
+        lambda best: [loom.ExponentialMovingAverage(0.8), best()],
+        lambda best: [best(), loom.ExponentialMovingAverage(0.8, keeps=False)],
+        lambda best: [best(), loom.StochasticWeightAveraging(1, validates=False)],
+    ],
+    ids=["alone", "two", "average", "average that is not kept", "average that is not measured"],
+)
+def test_a_run_that_had_the_best_weights_back_goes_on_from_where_it_was(
+    make: Any, filed: bool, tmp_path: Path
+) -> None:
+    def best(monitor: str = "val_loss", mode: Any = "auto") -> loom.EarlyStopping:
+        return loom.EarlyStopping(monitor, mode=mode, patience=99, restore_best_weights=True)
+
+    whole, parts = network(), network()
+    result = loom.train(whole, (X, Y), settings(6), (X_HELD, Y_HELD), callbacks=make(best))
+    for at, resume in ((10, False), (7, True)):
+        broken_off(parts, at, make(best), resume)
+        if filed:
+            parts.save(tmp_path / "broken.loom", optimizer=True)
+            parts = loom.load(tmp_path / "broken.loom")
+    rest = loom.train(parts, (X, Y), settings(6), (X_HELD, Y_HELD), callbacks=make(best), resume=True)
+    assert rest.loss_history[-1] == result.loss_history[-1]
+    assert parts.fingerprint() == whole.fingerprint()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: loom.EarlyStopping(patience=99, restore_best_weights=True),
+        lambda: loom.ExponentialMovingAverage(0.8),
+    ],
+    ids=["best", "average"],
+)
+def test_weights_that_were_set_since_are_those_to_go_on_from(make: Any) -> None:
+    net = network()
+    broken_off(net, 10, [make()])
+    state = {name: values + 1 for name, values in net.state_dict().items()}
+    net.load_state_dict(state)
+    began: list[dict[str, np.ndarray]] = []
+    look = loom.LambdaCallback(on_epoch_begin=lambda epoch, logs: began.append(net.state_dict()))
+    loom.train(net, (X, Y), settings(6), (X_HELD, Y_HELD), callbacks=[look, make()], resume=True)
+    for name, values in state.items():
+        np.testing.assert_array_equal(began[0][name], values)
+
+
+@pytest.mark.parametrize("name", AVERAGES)
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_an_average_is_not_left_behind_by_validation_that_is_broken_off(name: str, error: Any) -> None:
+    """Whoever looks at the weights then sees those of training: early stopping by its loss, too."""
+    plain = network()
+    loom.train(plain, (X, Y), settings(4), (X_HELD, Y_HELD))
+    calls: list[int] = []
+
+    def broken(outputs: np.ndarray, targets: np.ndarray) -> float:
+        calls.append(len(outputs))
+        if calls.count(len(X_HELD)) == 4 and len(outputs) == len(X_HELD):
+            raise error
+        return 0.0
+
+    net = network()
+    stopping = loom.EarlyStopping("loss", patience=99, min_delta=0.0, restore_best_weights=True)
+    config = settings(6, metrics=[broken], early_stopping=stopping)
+    callbacks = [AVERAGES[name](keeps=False)]
+    if error is KeyboardInterrupt:
+        assert loom.train(net, (X, Y), config, (X_HELD, Y_HELD), callbacks=callbacks).interrupted
+        assert stopping.best_epoch == 3
+    else:
+        config = settings(6, metrics=[broken])
+        with pytest.raises(error):
+            loom.train(net, (X, Y), config, (X_HELD, Y_HELD), callbacks=callbacks)
+    assert net.fingerprint() == plain.fingerprint()

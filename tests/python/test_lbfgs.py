@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -63,13 +64,78 @@ def test_losses_and_weights_are_pytorchs(case: str) -> None:
         np.testing.assert_allclose(net.state_dict()[name].ravel(), values, rtol=1e-3, atol=1e-3)
 
 
-def test_calls_go_on_where_the_last_one_ended() -> None:
-    whole, parts = network(), network()
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_calls_go_on_where_the_last_one_ended(precision: str) -> None:
+    whole, parts = network(precision), network(precision)
     settings = GOLDEN["wolfe"]["settings"]
     at_once = rule(whole, settings).fit(X, Y, iterations=12)
     by_parts = rule(parts, settings)
     found = [by_parts.fit(X, Y, iterations=3) for _ in range(4)]
     assert at_once == [found[0][0], *(loss for part in found for loss in part[1:])]
+
+
+class Broken:
+    """A loss that something befalls in one of its calls."""
+
+    def __init__(self, at: int, error: type[BaseException]) -> None:
+        self.calls, self.at, self.error = 0, at, error
+
+    def __call__(self, outputs: Array, targets: Array) -> tuple[float, Array]:
+        self.calls += 1
+        if self.calls == self.at:
+            raise self.error
+        loss, gradient = losses.mse(outputs, targets)
+        return float(loss), gradient
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_a_search_that_is_broken_off_leaves_the_weights_of_the_last_iteration(error: Any) -> None:
+    whole = network()
+    told = loom.LBFGS(whole, loom.TrainingConfig(loss=Broken(0, error))).fit(X, Y, iterations=15)
+    for at in range(2, 16):
+        net = network()
+        parts = loom.LBFGS(net, loom.TrainingConfig(loss=Broken(at, error)), learning_rate=1.0)
+        with pytest.raises(error):
+            parts.fit(X, Y, iterations=15)
+        # What is known of the curvature is as it was, too.
+        rest = parts.fit(X, Y, iterations=15)
+        reached = told.index(rest[0])
+        assert rest[: len(told) - reached] == told[reached:]
+
+
+def test_what_learns_now_is_not_judged_by_what_did() -> None:
+    net = network()
+    net.freeze("0.0.0.0")
+    rule_of_net = loom.LBFGS(net, loom.TrainingConfig(loss="mse"))
+    first = rule_of_net.fit(X, Y, iterations=5)
+    net.unfreeze()
+    fresh = copy.deepcopy(net)
+    then = rule_of_net.fit(X, Y, iterations=5)
+    assert then[0] == first[-1]
+    assert then == loom.LBFGS(fresh, loom.TrainingConfig(loss="mse")).fit(X, Y, iterations=5)
+    state = network().state_dict()
+    net.load_state_dict(state)
+    assert rule_of_net.fit(X, Y, iterations=5) == loom.LBFGS(network(), loom.TrainingConfig(loss="mse")).fit(
+        X, Y, iterations=5
+    )
+
+
+def only_small(outputs: Array, targets: Array) -> tuple[float, Array]:
+    loss, gradient = losses.mse(outputs, targets)
+    bad = float("nan") if np.abs(outputs).max() > 2.0 else 1.0
+    return float(loss) * bad, gradient * bad
+
+
+def test_steps_do_not_end_where_nothing_is_finite() -> None:
+    net = network()
+    told = loom.LBFGS(net, loom.TrainingConfig(loss=only_small), learning_rate=1e4).fit(X, Y)
+    assert np.isfinite(told).all()
+    assert told[-1] < 0.5 * told[0]
+    net = network()
+    before = losses.mse(net.predict(X), Y)[0]
+    with pytest.raises(loom.NonFiniteError, match="Take a smaller learning_rate"):
+        loom.LBFGS(net, loom.TrainingConfig(loss=only_small), learning_rate=1e4, line_search=None).fit(X, Y)
+    assert losses.mse(net.predict(X), Y)[0] == before
 
 
 def test_it_ends_where_nothing_changes_and_frozen_weights_stay() -> None:

@@ -101,7 +101,59 @@ def test_losses_that_are_not_finite_end_the_run() -> None:
     assert calm.stop_reason == "finished"
 
 
+@pytest.mark.parametrize("filed", [False, True])
+def test_what_bears_losses_goes_on_to_count(filed: bool, tmp_path: Path) -> None:
+    x = X.copy()
+    x[:] *= 1e30
+    settings = config(
+        epochs=3, on_nonfinite="skip", shuffle=False, batch_size=32, ignore_findings="all", learning_rate=1e30
+    )
+    whole = loom.train(network(), (x, Y), settings, callbacks=[loom.TerminateOnNaN(patience=3)])
+    net, steps = network(), []
+
+    def stop(batch: int, logs: Any) -> None:
+        steps.append(batch)
+        if len(steps) == 2:
+            raise loom.StopTraining
+
+    stops = loom.LambdaCallback(on_train_batch_end=stop)
+    loom.train(net, (x, Y), settings, callbacks=[stops, loom.TerminateOnNaN(patience=3)])
+    if filed:
+        net.save(tmp_path / "two.loom", optimizer=True)
+        net = loom.load(tmp_path / "two.loom")
+    rest = loom.train(net, (x, Y), settings, callbacks=[loom.TerminateOnNaN(patience=3)], resume=True)
+    assert (rest.stop_reason, rest.message) == (whole.stop_reason, whole.message)
+    assert whole.stop_reason == "stopped"
+
+
 # Histograms
+
+
+@pytest.mark.parametrize("filed", [False, True])
+def test_histograms_go_on_within_an_epoch(filed: bool, tmp_path: Path) -> None:
+    whole, net, steps = loom.WeightHistograms(bins=4), network(), []
+    loom.train(network(), (X, Y), config(epochs=3), callbacks=[whole])
+
+    def stop(batch: int, logs: Any) -> None:
+        steps.append(batch)
+        if batch == 1 and steps.count(1) == 2:
+            raise loom.StopTraining
+
+    first = [loom.WeightHistograms(bins=4), loom.LambdaCallback(on_train_batch_end=stop)]
+    assert loom.train(net, (X, Y), config(epochs=3), callbacks=first).stop_reason == "stopped"
+    if filed:
+        net.save(tmp_path / "within.loom", optimizer=True)
+        net = loom.load(tmp_path / "within.loom")
+    rest = loom.WeightHistograms(bins=4)
+    loom.train(net, (X, Y), config(epochs=3), callbacks=[rest], resume=True)
+    for part in ("weights", "changes"):
+        for name, entries in getattr(whole, part).items():
+            found = getattr(rest, part)[name]
+            assert [each.epoch for each in found] == [0, 1, 2]
+            for mine, other in zip(found, entries, strict=True):
+                assert mine.norm == other.norm
+                np.testing.assert_array_equal(mine.counts, other.counts)
+                np.testing.assert_array_equal(mine.edges, other.edges)
 
 
 def test_histograms_of_weights_changes_and_gradients(tmp_path: Path) -> None:

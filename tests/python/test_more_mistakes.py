@@ -45,7 +45,34 @@ def probabilities_of_numbers() -> None:
     numbers.predict_probabilities(X)
 
 
+def normed() -> Any:
+    return loom.Sequential([nn.Dense(4), nn.BatchNorm(), nn.Dense(3)], input_shape=4)
+
+
+def own_loss(outputs: Any, targets: Any) -> Any:
+    return ((outputs - targets) ** 2).mean(), 2 * (outputs - targets) / outputs.size
+
+
+def by_targets(loss: Any) -> None:
+    loom.TweenTrainer(net()).fit((X, X[:, :3]), loom.TrainingConfig(loss=loss, verbose=False))
+
+
 MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
+    # What would have been refused at the end of an epoch.
+    "a last batch of one": (
+        lambda: normed().fit(X[:9], Y[:9], batch_size=4, verbose=False),
+        r"layer 0.0.0.1\): 9 samples in batches of 4 leave a last one .* another batch size: 5 fits",
+    ),
+    # What said nothing of what to do.
+    "targets with an own loss": (lambda: by_targets(own_loss), r'"own_loss" is not .* loom.train'),
+    "targets with a loss of no targets": (
+        lambda: by_targets("cosine"),
+        r'such as "mse", .* and "cosine" is not one of those',
+    ),
+    "measures with an own loss": (
+        lambda: loom.train(net(), (X, X[:, :3]), loom.TrainingConfig(loss=own_loss), observe=True),
+        r"observe= wants a loss .* or train without it",
+    ),
     # What would have been done in silence, and meant nothing.
     "net.trainable = False": (lambda: put("trainable", False), r"net\.freeze\("),
     "net.training = False": (

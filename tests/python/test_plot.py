@@ -71,6 +71,8 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_result_sums_itself_up() -> None:
     run = result()
     assert (run.final_loss, run.best_loss) == (1.0, 1.0)
+    # Where all steps of an epoch are left out, there is no loss.
+    assert loom.TrainingResult([math.nan, 0.5, 0.7, math.nan], [], 0.0, 0.0).best_loss == 0.5
     assert repr(run).startswith("TrainingResult(3 epochs, loss 1, accuracy 0.9")
     empty = loom.TrainingResult([], [], 0.0, 0.0, stop_reason="interrupted")
     assert math.isnan(empty.final_loss)

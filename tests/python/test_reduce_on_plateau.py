@@ -78,6 +78,39 @@ def test_a_resumed_run_goes_on_with_reduced_rates(tmp_path: Path, source: str) -
     assert weights(net) == weights(whole)
 
 
+@pytest.mark.parametrize("broken", [False, True])
+def test_two_reduce_one_rate_together_and_leave_none_of_it(broken: bool) -> None:
+    net, found = mlp(), []
+
+    def both() -> list[loom.ReduceLROnPlateau]:
+        return [plateau(), plateau(factor=0.25, patience=2, mode="min")]
+
+    def look(epoch: int, logs: object) -> None:
+        found.append(net[0, 0, 0, 0].rate_factor)
+
+    watch = loom.LambdaCallback(on_epoch_end=look)
+    if broken:
+        loom.train(net, blobs(), quiet(epochs=3), callbacks=[*both(), watch])
+    loom.train(net, blobs(), quiet(epochs=6), callbacks=[*both(), watch], resume=broken)
+    assert found == [1, 1 / 2, 1 / 4 / 4, 1 / 8 / 4, 1 / 16 / 16, 1 / 32 / 16]
+    assert [layer.rate_factor for layer in net.layers] == [1.0] * len(net.layers)
+
+
+def test_what_is_set_while_rates_are_reduced_stays() -> None:
+    net, found = mlp(), []
+    layer = net[0, 0, 0, 0]
+
+    def slow_down(epoch: int, logs: object) -> None:
+        if epoch == 2:
+            layer.rate_factor *= 0.25
+        found.append(layer.rate_factor)
+
+    callbacks = [plateau(), loom.LambdaCallback(on_epoch_end=slow_down)]
+    loom.train(net, blobs(), quiet(epochs=5), callbacks=callbacks)
+    assert found == [1, 1 / 2, 1 / 16, 1 / 32, 1 / 64]
+    assert (layer.rate_factor, net.layers[-1].rate_factor) == (0.25, 1.0)
+
+
 def test_a_run_that_begins_anew_forgets() -> None:
     watcher = plateau()
     assert scales(watcher, [1.0, 1.0]) == scales(watcher, [1.0, 1.0]) == [1, 0.5]

@@ -174,6 +174,91 @@ def test_a_file_without_training_state_is_not_resumed(tmp_path: Path) -> None:
     assert len(loom.train(mlp(), blobs(), quiet(epochs=2), resume=True).loss_history) == 2
 
 
+# Within an epoch
+
+
+def within_epoch(data: Any, **settings: Any) -> loom.Network:
+    """A network whose training stopped after two steps of its second epoch."""
+    seen: list[int] = []
+
+    def stop(batch: int, logs: Any) -> None:
+        seen.append(batch)
+        if seen[-2:] == [0, 1] and seen.count(1) == 2:
+            raise loom.StopTraining
+
+    net = mlp()
+    watch = loom.LambdaCallback(on_train_batch_end=stop)
+    assert loom.train(net, data, quiet(epochs=3, **settings), callbacks=[watch]).stop_reason == "stopped"
+    return net
+
+
+@pytest.mark.parametrize("filed", [False, True])
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"batch_size": 8}, r"batch_size \* accumulate was 16 and is 8"),
+        ({"accumulate": 2}, r"batch_size \* accumulate was 16 and is 32"),
+        ({"seed": 5}, r"seed was 0 and is 5"),
+        ({"shuffle": False}, "shuffle was True and is False"),
+        ({"validation_split": 0.5}, "samples was .* and is"),
+    ],
+)
+def test_the_rest_of_an_epoch_is_of_the_order_that_it_began_with(
+    change: dict[str, Any], told: str, filed: bool, tmp_path: Path
+) -> None:
+    net = within_epoch(blobs(), batch_size=16)
+    if filed:
+        net.save(tmp_path / "within.loom", optimizer=True)
+        net = loom.load(tmp_path / "within.loom")
+    before = weights(net)
+    settings = {"batch_size": 16, **change}
+    with pytest.raises(loom.ConfigError, match=rf"{told}.*epochs=2, and change this then"):
+        loom.train(net, blobs(), quiet(epochs=3, **settings), resume=True)
+    assert weights(net) == before
+    loom.train(net, blobs(), quiet(epochs=2, batch_size=16), resume=True)
+    assert len(loom.train(net, blobs(), quiet(epochs=3, **settings), resume=True).loss_history) == 1
+
+
+def test_as_many_samples_a_step_are_the_same_order() -> None:
+    net, other = within_epoch(blobs(), batch_size=16), within_epoch(blobs(), batch_size=16)
+    loom.train(net, blobs(), quiet(epochs=2, batch_size=16), resume=True)
+    loom.train(other, blobs(), quiet(epochs=2, batch_size=8, accumulate=2), resume=True)
+    np.testing.assert_allclose(net.layers[0].weight, other.layers[0].weight, rtol=1e-4)
+
+
+def test_batches_that_are_given_are_counted_one_by_one() -> None:
+    x, y = blobs()
+    batches = [(x[at : at + 16], y[at : at + 16]) for at in range(0, len(x), 16)]
+    net = within_epoch(batches)
+    with pytest.raises(loom.ConfigError, match="accumulate was 1 and is 2"):
+        loom.train(net, batches, quiet(epochs=3, accumulate=2), resume=True)
+    assert len(loom.train(net, batches, quiet(epochs=3), resume=True).loss_history) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"batch_size": 8}, "batch_size was 16 and is 8"),
+        ({"seed": 3}, "seed was 0 and is 3"),
+        ({"window": 32}, "window was 64 and is 32"),
+        ({"shuffle": False}, "shuffle was True and is False"),
+    ],
+)
+def test_data_that_knows_its_order_says_so(change: dict[str, Any], told: str, tmp_path: Path) -> None:
+    x, y = blobs()
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+
+    def stream(**more: Any) -> Any:
+        settings = {"batch_size": 16, "window": 64, "seed": 0, **more}
+        return loom.data.stream(tmp_path / "x.npy", tmp_path / "y.npy", **settings)
+
+    net = within_epoch(stream())
+    with pytest.raises(loom.ConfigError, match=told):
+        loom.train(net, stream(**change), quiet(epochs=3), resume=True)
+    assert len(loom.train(net, stream(), quiet(epochs=3), resume=True).loss_history) == 2
+
+
 # Callbacks
 
 

@@ -162,6 +162,17 @@ def test_gated_layers_report_the_gap_of_their_cell_state_too(layer: nn.Layer, mo
     assert math.isnan(state.cell_gaps[1])
 
 
+@pytest.mark.parametrize("loss", ["binary_cross_entropy", "binary_focal"])
+def test_the_last_gap_of_yes_and_no_is_that_of_probabilities(loss: str) -> None:
+    net = loom.Sequential([nn.Dense(4), nn.Dense(2)], input_shape=3, precision="float64", seed=1)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(9, 3)), rng.integers(0, 2, (9, 2)).astype(float)
+    state = TweenState(net, loss=loss)
+    state.step(x, y)
+    probabilities = 1 / (1 + np.exp(-state.forward_acts[-1]))
+    assert state.gaps[-1] == pytest.approx(np.sqrt(np.mean((probabilities - y) ** 2)))
+
+
 def test_velocities_are_named_by_layer() -> None:
     state = TweenState(loom.Sequential([nn.LSTM(5), nn.Dense(2)], input_shape=(4, 3)))
     state.step(np.ones((2, 4, 3)), np.zeros((2, *state.network.output_shape)))

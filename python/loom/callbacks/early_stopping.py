@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 
 from loom._settings.checks import choice, flag, real, whole
 from loom._settings.encoding import Plain
+from loom.callbacks._lending import Lending
 from loom.callbacks._monitoring import checked, improves, monitored
-from loom.callbacks._states import give_back, moving
-from loom.callbacks.base import Callback, Logs, StopTraining
+from loom.callbacks._states import moving
+from loom.callbacks.base import Logs, StopTraining
 
 __all__ = ["EarlyStopping"]
 
 
 @dataclass
-class EarlyStopping(Callback, Plain):
+class EarlyStopping(Lending, Plain):
     """Stops when a log has not improved for some epochs.
 
     Args:
@@ -32,8 +33,8 @@ class EarlyStopping(Callback, Plain):
             scikit-learn's scores, otherwise min.
         restore_best_weights: Whether the network gets the weights of the best
             epoch back when training ends: those that the log was measured with, which beside a callback
-            that averages weights is the average, for logs of validation. Whoever resumes such a run then
-            goes on from those, or, beside such a callback, from where training was.
+            that averages weights is the average, for logs of validation. A run that is resumed with it goes
+            on from where training was, unless other weights were set since.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -60,6 +61,7 @@ class EarlyStopping(Callback, Plain):
         self.best_epoch = -1
         self._waited = 0
         self._best_weights: dict[str, NDArray[Any]] | None = None
+        self._own = None
 
     @property
     def state_key(self) -> str:
@@ -67,12 +69,13 @@ class EarlyStopping(Callback, Plain):
         return f"EarlyStopping({self.monitor}, {self.mode})"
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the best so far, with its weights, and how long it has waited since."""
+        """Returns the best with its weights, how long it has waited, and what training goes on from."""
         return {
             "best": self.best,
             "best_epoch": self.best_epoch,
             "waited": self._waited,
             "best_weights": self._best_weights,
+            **self.lent_state(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -81,12 +84,16 @@ class EarlyStopping(Callback, Plain):
         self.best_epoch = int(state["best_epoch"])
         self._waited = int(state["waited"])
         self._best_weights = state["best_weights"]
+        self.load_lent_state(state)
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Forgets an earlier run; one that goes on where its patience has ended stops again."""
         if not self._resumed:
             self._forget()
-        elif self._waited > 0:
+            return
+        if self._best_weights is not None:
+            self.take_back(self._best_weights)
+        if self._waited > 0:
             self._stop_if_exhausted()
 
     def _stop_if_exhausted(self) -> None:
@@ -115,4 +122,4 @@ class EarlyStopping(Callback, Plain):
     def on_train_end(self, logs: Logs | None = None) -> None:
         """Gives the best weights back, if asked; a resumed run may still need them."""
         if self.restore_best_weights and self._best_weights is not None:
-            give_back(self.network, self._best_weights)
+            self.lend(self._best_weights)

@@ -60,20 +60,19 @@ class ExponentialMovingAverage(Averaging):
     def state_dict(self) -> dict[str, Any]:
         """Returns the average, and what training goes on from where the network has that."""
         state: dict[str, Any] = {"taken": self._taken, "steps": self._steps, "weights": self.weights}
-        return state if self._own is None else {**state, "own": self._own}
+        return {**state, **self.lent_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes that back."""
         self._taken, self._steps = state["taken"], state["steps"]
         self.weights = {name: np.array(values) for name, values in state["weights"].items()}
-        own = state.get("own")
-        self._own = None if own is None else dict(own)
+        self.load_lent_state(state)
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Begins anew, or goes on."""
         if not self._resumed:
             self.weights, self._taken, self._steps, self._own = {}, 0, 0, None
-        self.restore()
+        self.take_back(self.weights)
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         """Takes the weights into the average."""

@@ -18,9 +18,10 @@ __all__ = ["ReduceLROnPlateau"]
 class ReduceLROnPlateau(Callback):
     """Reduces the learning rate when a log has not improved for some epochs.
 
-    Every layer's `rate_factor` is multiplied, so the rate of any schedule is reduced. When training
-    ends the layers get their own factors back; a run that is resumed goes on with reduced rates. Files
-    that are saved while it trains hold the reduced factors.
+    Every layer's `rate_factor` is multiplied, so the rate of any schedule is reduced; what others change it
+    by meanwhile, another such callback among them, stays. When training ends the layers get their own
+    factors back; a run that is resumed goes on with reduced rates. Files that are saved while it trains hold
+    the reduced factors.
 
     Args:
         monitor: The log that is watched.
@@ -70,8 +71,9 @@ class ReduceLROnPlateau(Callback):
         """What the learning rate is multiplied by now."""
         self.best = math.nan
         self._waited = self._cooling = 0
-        # The layers' own factors by path, from the first reduction on.
+        # The layers' own factors by path, from the first reduction on, and what they were last multiplied by.
         self._usual: dict[str, float] = {}
+        self._multiplied = 1.0
 
     @property
     def state_key(self) -> str:
@@ -86,13 +88,14 @@ class ReduceLROnPlateau(Callback):
             "waited": self._waited,
             "cooling": self._cooling,
             "usual": self._usual,
+            "multiplied": self._multiplied,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes them back."""
         self.best, self.scale = float(state["best"]), float(state["scale"])
         self._waited, self._cooling = int(state["waited"]), int(state["cooling"])
-        self._usual = dict(state["usual"])
+        self._usual, self._multiplied = dict(state["usual"]), float(state["multiplied"])
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Forgets an earlier run, or reduces the rates as the run did that this one goes on from."""
@@ -119,8 +122,7 @@ class ReduceLROnPlateau(Callback):
         self._waited, self._cooling = 0, self.cooldown
         scale = max(self.scale * self.factor, self.min_scale)
         if scale < self.scale:
-            for layer in self.network.layers:
-                self._usual.setdefault(layer.path, layer.rate_factor)
+            self._usual = self._own_factors()
             self.scale = scale
             self._multiply(scale)
 
@@ -128,6 +130,21 @@ class ReduceLROnPlateau(Callback):
         """Gives the layers their own factors back."""
         self._multiply(1.0)
 
+    def _own_factors(self) -> dict[str, float]:
+        """Returns what the layers' factors would be without this callback."""
+        own = {}
+        for layer in self.network.layers:
+            now, usual = layer.rate_factor, self._usual.get(layer.path)
+            if usual is None:
+                own[layer.path] = now
+            else:
+                # Where it is another than this callback has set, somebody else has changed it since.
+                changed = now != usual * self._multiplied
+                own[layer.path] = now / self._multiplied if changed else usual
+        return own
+
     def _multiply(self, scale: float) -> None:
-        for layer in self.network.layers if self._usual else ():
-            layer.rate_factor = self._usual.get(layer.path, layer.rate_factor) * scale
+        if self._usual:
+            self._usual, self._multiplied = self._own_factors(), scale
+            for layer in self.network.layers:
+                layer.rate_factor = self._usual[layer.path] * scale

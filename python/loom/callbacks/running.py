@@ -12,6 +12,7 @@ from loom._settings.suggestions import shown
 from loom.callbacks._averaging import Averaging
 from loom.callbacks.base import Callback, StopTraining, TrainedNetwork
 from loom.callbacks.checkpoint import ModelCheckpoint
+from loom.callbacks.early_stopping import EarlyStopping
 from loom.callbacks.functions import LambdaCallback
 from loom.errors import ConfigError
 
@@ -50,6 +51,9 @@ class CallbackList:
             callback.set_params(params)
             callback.set_model(network)
         self._averages = [callback for callback in self.callbacks if isinstance(callback, Averaging)]
+        stoppings = [callback for callback in self.callbacks if isinstance(callback, EarlyStopping)]
+        # What early stopping has kept comes after the average.
+        self._lenders: list[Callback] = [*self._averages, *stoppings]
         measured = _one_average(self._averages)
         for callback in self.callbacks:
             callback.set_average(measured)
@@ -103,9 +107,11 @@ class CallbackList:
         if hook == "on_epoch_end":
             callbacks = self._checkpoints_last(*arguments)
         elif hook == "on_train_end":
-            # What early stopping has kept, and what others look at, comes after the average.
-            others = [callback for callback in callbacks if callback not in self._averages]
-            callbacks = [*self._averages, *others]
+            # What others look at comes after what the network is left with.
+            callbacks = [*self._lenders, *self._others()]
+        elif hook == "on_train_begin":
+            # The last who has lent takes back first, and others find what training goes on from.
+            callbacks = [*reversed(self._lenders), *self._others()]
         interrupted: KeyboardInterrupt | None = None
         for callback in callbacks:
             try:
@@ -124,6 +130,17 @@ class CallbackList:
         if interrupted is not None and not (self._interrupts is not None and self._interrupts.put_off()):
             raise interrupted
         return self.stop_requested
+
+    def end_measuring(self) -> None:
+        """Gives the network its own weights back, where validation was broken off while it had an average."""
+        for average in self._averages:
+            average.restore()
+
+    def _others(self) -> list[Callback]:
+        """Returns those that lend no weights."""
+        # Early stoppings of equal settings are equal.
+        lenders = set(map(id, self._lenders))
+        return [callback for callback in self.callbacks if id(callback) not in lenders]
 
     def _checkpoints_last(self, *arguments: Any) -> list[Callback]:  # noqa: ANN401 - a hook's arguments
         """Returns the callbacks in an order in which what one saves holds the newest state of all."""

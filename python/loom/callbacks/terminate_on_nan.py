@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from loom._settings.checks import whole
 from loom.callbacks.base import Callback, Logs, StopTraining
@@ -28,9 +30,18 @@ class TerminateOnNaN(Callback):
     def __repr__(self) -> str:
         return f"TerminateOnNaN(patience={self.patience})"
 
+    def state_dict(self) -> dict[str, Any]:
+        """Returns how many such batches have come in a row."""
+        return {"seen": self._seen}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes that back."""
+        self._seen = int(state["seen"])
+
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Begins to count."""
-        self._seen = 0
+        """Begins to count, or goes on."""
+        if not self._resumed:
+            self._seen = 0
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         """Looks at the batch's loss."""

@@ -64,20 +64,19 @@ class StochasticWeightAveraging(Averaging):
     def state_dict(self) -> dict[str, Any]:
         """Returns the mean, and what training goes on from where the network has that."""
         state: dict[str, Any] = {"count": self.count, "weights": self.weights}
-        return state if self._own is None else {**state, "own": self._own}
+        return {**state, **self.lent_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes that back."""
         self.count = state["count"]
         self.weights = {name: np.array(values) for name, values in state["weights"].items()}
-        own = state.get("own")
-        self._own = None if own is None else dict(own)
+        self.load_lent_state(state)
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Begins anew, or goes on."""
         if not self._resumed:
             self.weights, self.count, self._own = {}, 0, None
-        self.restore()
+        self.take_back(self.weights)
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Takes note of where training is."""
@@ -92,7 +91,6 @@ class StochasticWeightAveraging(Averaging):
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Takes the weights into the mean."""
-        self.restore()
         self._take()
 
     _measured = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -95,11 +96,36 @@ class WeightHistograms(Callback):
         """Their gradients on the sample."""
         self._before: dict[str, NDArray[Any]] = {}
 
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what was kept so far, and the parameters after the newest epoch of it."""
+        kept = {
+            part: {
+                name: [[epoch, counts.tolist(), *more] for epoch, counts, *more in entries]
+                for name, entries in getattr(self, part).items()
+            }
+            for part in _PARTS
+        }
+        return {**kept, "before": self._before}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes that back."""
+        for part in _PARTS:
+            entries = {
+                name: [
+                    WeightHistogram(int(epoch), np.array(counts, np.int64), np.array(edges), mean, norm)
+                    for epoch, counts, edges, mean, norm in listed
+                ]
+                for name, listed in state[part].items()
+            }
+            setattr(self, part, entries)
+        self._before = {name: np.array(values) for name, values in state["before"].items()}
+
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Forgets an earlier run, unless this one goes on from it."""
+        """Forgets an earlier run, unless this one goes on from it; changes are then of whole epochs."""
         if not self._resumed:
             self._forget()
-        self._before = moving(self.network)
+        if not self._before:
+            self._before = moving(self.network)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Counts."""

@@ -135,6 +135,11 @@ class Loader:
             "augment": None if self.augment is None else self.augment.to_config(),
         }
 
+    def order(self) -> dict[str, object]:
+        """Returns what says which samples come in which batch of an epoch, by the names of settings."""
+        drawn = {"seed": self.seed} if self.shuffle else {}
+        return {"batch_size": self.batch_size, "shuffle": self.shuffle, **drawn}
+
     def of_shard(self, shard: int, shards: int) -> Self:
         """Returns the part that one of several shards has; see `loom.data.by_shard`.
 
@@ -228,6 +233,10 @@ class SampleLoader(Loader):
     def identity(self) -> dict[str, Any]:
         """Returns what tells this data from other data, as JSON."""
         return {**super().identity(), "rows": self.rows}
+
+    def order(self) -> dict[str, object]:
+        """Returns what says which samples come in which batch of an epoch, by the names of settings."""
+        return {**super().order(), "rows": self.rows}
 
     def steps_by_shard(self, epoch: int, shards: int) -> int:
         """Returns how many steps an epoch has, whatever the number of shards."""

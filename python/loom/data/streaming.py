@@ -74,6 +74,13 @@ class StreamLoader(Loader):
         """Returns what tells this data from other data, as JSON."""
         return {**super().identity(), "rows": self.rows, "window": self.window}
 
+    def order(self) -> dict[str, object]:
+        """Returns what says which samples come in which batch of an epoch, by the names of settings."""
+        window = {"window": self.window} if self.shuffle else {}
+        # What nobody has counted says nothing, before as after somebody has.
+        counted = {} if self.rows is None else {"rows": self.rows}
+        return {**super().order(), **window, **counted}
+
     def of_shard(self, shard: int, shards: int) -> Self:
         """Returns the part that one of several shards has; see `loom.data.by_shard`."""
         found = copy.copy(super().of_shard(shard, shards))

@@ -51,6 +51,10 @@ def unfreeze(self: NetworkT, where: Where | None = None) -> NetworkT:
     Of a layer that was frozen as a whole the parameters that are not meant stay as they are:
     `net.freeze().unfreeze("layer_norm")` trains nothing but norms, those inside other layers, too.
 
+    What is frozen keeps its moments. Adam and its kin correct moments by the steps of the whole run: what has
+    learned nothing before and is let go in the middle of a long one moves by several learning rates a step at
+    first. A training that begins anew, without `resume`, counts from there, and `scale_rates` slows it down.
+
     Args:
         where: What is meant, as `freeze` takes it; all layers where None.
 

@@ -64,7 +64,8 @@ def train(
         resume: Goes on where the network's last training stopped, in the middle of an
             epoch if need be, bit for bit as if it never had; `epochs` then counts those
             that are done, and callbacks go on where they were. Metrics of an epoch that was
-            broken off are of the rest of it; its loss is of all. A network that was never
+            broken off are of the rest of it; its loss is of all. Where Ctrl-C ended validation, that is not
+            made up for: the epoch's logs of it are nan. A network that was never
             trained begins; one from a file without training state is refused.
         observe: True, or a `loom.Observe`, measures every layer at every step, and can take
             explosions back; see `Network.measures`.
@@ -85,7 +86,8 @@ def train(
 
     Raises:
         ConfigError: A setting does not fit the network or the data; or the folder's run began with other
-            settings or data, and the message says with which.
+            settings or data, and the message says with which; or a training that stopped within an epoch is
+            to go on with samples in another order.
         FileError: The run cannot be kept, for want of space, say; its folder holds the last good state.
         DataError: The data is empty, of unequal length, or of no known form.
         ShapeError: It does not fit the network.

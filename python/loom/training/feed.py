@@ -12,6 +12,7 @@ from loom import _native, losses, schedules
 from loom._typing import Precision, TargetKind
 from loom.convert import DividedWeights, SizedRows, as_input, as_numpy, as_real_array
 from loom.data import ArraySource, BatchSource, Classes, TrainingBatch, as_target
+from loom.data.loading import Loader
 from loom.engine import Engine
 from loom.engine.labels import fitting
 from loom.engine.ports import Ports
@@ -155,7 +156,15 @@ class ArrayFeed:
 
     def __init__(self, source: ArraySource, form: Form, config: TrainingConfig) -> None:
         self.first = form.examples(source.batch)
-        self.steps: int | None = -(-source.rows // (config.batch_size * config.accumulate))
+        rows = config.batch_size * config.accumulate
+        self.steps: int | None = -(-source.rows // rows)
+        self.order: dict[str, object] = {
+            "batch_size * accumulate": rows,
+            "samples": source.rows,
+            "shuffle": config.shuffle,
+            **({"seed": config.seed} if config.shuffle else {}),
+        }
+        """What says which samples come in which step of an epoch."""
         self._more = False
 
     def total_steps(self, config: TrainingConfig) -> int:
@@ -216,6 +225,11 @@ class BatchFeed:
         if position is not None:
             source.batches.load_state_dict(position)  # type: ignore[attr-defined]
         self._accumulate = config.accumulate
+        self.order: dict[str, object] = {
+            "accumulate": config.accumulate,
+            **(source.batches.order() if isinstance(source.batches, Loader) else {}),
+        }
+        """What is known of which samples come in which step of an epoch."""
         self.newest: list[Examples] = []
         """What the newest step has learned from."""
         # The batches of the next step. All but the last are copies: whoever makes the data may

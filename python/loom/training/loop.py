@@ -42,13 +42,16 @@ from loom.training.run_keeper import RunKeeper
 from loom.training.settings import TargetRule, engine_config
 from loom.training.shard_feed import ShardFeed
 from loom.training.sharing import Sharing
-from loom.training.signs import case_of, warn_of_mistakes
+from loom.training.signs import case_of, refuse_batches_of_one, warn_of_mistakes
 from loom.training.trainable import TrainableNetwork
 from loom.training.witness import Witness, device_identity
 
 __all__ = ["Run"]
 
 _SLICE_SECONDS = 0.05
+
+_ORDER = "loom.order"
+"""What the data's order is kept under, among the callbacks' states."""
 
 Feed: TypeAlias = "ArrayFeed | BatchFeed | ShardFeed"
 """Gives a trainer the data, epoch after epoch."""
@@ -97,9 +100,13 @@ class Run:
         config = self.config
         if keeper is not None:
             keeper.after_data()
+        if self.resumed and state["batch"]:
+            self._check_order()
         if self.form.sizing is not None:
             self.form.sizing.take(self.feed.first[0])
         _native.check_examples(self.engine.native, self.settings, self.feed.first)
+        if isinstance(self.feed, ArrayFeed):
+            refuse_batches_of_one(self.engine, len(self.feed.first[0]), config.batch_size)
         if case is not None:
             with interrupts.open:
                 warn_of_mistakes(case, config.ignore_findings)
@@ -299,8 +306,29 @@ class Run:
             self.stop_reason = "stopped"
 
     def _take_notes(self) -> None:
-        """Keeps the callbacks' states with the network's training state."""
-        write_notes(self.engine.native, self.hooks.states())
+        """Keeps the callbacks' states with the training state, and within epochs the data's order."""
+        states = self.hooks.states()
+        if self.engine.native.training_state()["batch"]:
+            states.append((_ORDER, self.feed.order))
+        write_notes(self.engine.native, states)
+
+    def _check_order(self) -> None:
+        """Refuses to go on within an epoch whose other steps have been of another order.
+
+        Samples would come twice, and others never.
+        """
+        kept = dict(read_notes(self.engine.native)).get(_ORDER, {})
+        now = self.feed.order
+        # What is kept of data that came in another way says nothing of this.
+        other = [name for name in now if name in kept and kept[name] != now[name]]
+        if other:
+            told = "; ".join(f"{name} was {kept[name]} and is {now[name]}" for name in other)
+            ends = self.engine.native.training_state()["epoch"] + 1
+            raise ConfigError(
+                "the training stopped in the middle of an epoch, and from there on some samples would come "
+                f"twice and others never: {told}. Let that epoch end as it began, epochs={ends}, and change "
+                "this then; or begin anew, resume=False"
+            )
 
     def _warn_of_bottlenecks(self) -> None:
         kept = bool(len(self.measures.history))
@@ -489,8 +517,12 @@ class Run:
             return {}
         if (epoch + 1) % self.config.validation_frequency:
             return dict.fromkeys((f"val_{name}" for name in (*names, *self.validation.loss_names)), math.nan)
-        self.hooks.run("on_test_begin", {})
-        with self.interrupts.open:
-            found = self.validation.run()
+        try:
+            self.hooks.run("on_test_begin", {})
+            with self.interrupts.open:
+                found = self.validation.run()
+        except BaseException:
+            self.hooks.end_measuring()
+            raise
         self.hooks.run("on_test_end", found)
         return {f"val_{name}": value for name, value in found.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
@@ -99,8 +100,8 @@ class TrainingResult:
 
     @property
     def best_loss(self) -> float:
-        """The lowest epoch loss; nan where no epoch was completed."""
-        return min(self.loss_history, default=float("nan"))
+        """The lowest epoch loss; nan where no epoch was completed, or none had a loss."""
+        return min((loss for loss in self.loss_history if not math.isnan(loss)), default=math.nan)
 
     @property
     def interrupted(self) -> bool:

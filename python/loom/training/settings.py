@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 from loom import losses, metrics
 from loom._settings.encoding import encode
 from loom._typing import JSON
+from loom.errors import ConfigError
 from loom.measuring import Observe
 from loom.measuring.settings import watch_settings
 from loom.training.config import TrainingConfig
@@ -41,6 +42,9 @@ def engine_config(
 
     Splitting, validating and stopping early are done here in Python, and so are
     metrics that the engine does not know. Without `tween` it learns by backpropagation.
+
+    Raises:
+        ConfigError: Layers are to be measured, or to learn by targets, and the loss knows none.
     """
     by_output = config.loss if isinstance(config.loss, Mapping) else None
     if by_output is not None:
@@ -51,6 +55,8 @@ def engine_config(
     own = None
     if not isinstance(config.loss, Mapping):
         loss, own = _of_engine(config.loss)
+        if own is not None and (tween is not None or observe is not None):
+            raise _without_targets(losses.name_of(config.loss), tweens=tween is not None)
         config = replace(config, loss=loss)
     known = [
         metric for metric in cast("Sequence[metrics.MetricLike]", config.metrics) if metrics.in_engine(metric)
@@ -97,6 +103,19 @@ def engine_config(
     if tween is not None:
         engine["tween"] = tween.engine_settings()
     return json.dumps(engine)
+
+
+def _without_targets(loss: str, *, tweens: bool) -> ConfigError:
+    """Returns what is told where a loss does not say what each output should have been."""
+    what, instead = (
+        ("learning by targets", "learn by backpropagation, loom.train")
+        if tweens
+        else ("observe=", "train without it")
+    )
+    return ConfigError(
+        f'{what} wants a loss that compares each output with a target of its own, such as "mse", "huber" or '
+        f'"cross_entropy", and "{loss}" is not one of those: take one of them, or {instead}'
+    )
 
 
 def _of_engine(loss: Any) -> tuple[Any, dict[str, object] | None]:  # noqa: ANN401 - as a config has it

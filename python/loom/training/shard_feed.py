@@ -9,6 +9,7 @@ import numpy as np
 
 from loom import _native
 from loom.data import BatchSource, ByShard, TrainingBatch
+from loom.data.loading import Loader
 from loom.errors import ConfigError, DataError
 from loom.training.config import TrainingConfig
 from loom.training.feed import Examples, Form, copied, require_known_length
@@ -45,6 +46,8 @@ class ShardFeed:
             raise ConfigError("a training in shards takes batches one by one; take larger ones, accumulate=1")
         self._data, self._shared, self._epoch = data, shared, epoch
         self._epochs = config.epochs
+        self.order: dict[str, object] = data.data.order() if isinstance(data.data, Loader) else {}
+        """What is known of which samples come in which step of an epoch."""
         self._parts: list[Any] = [data.data.of_shard(shard, shared.shards) for shard in shared.own_shards]
         self._iterators: list[Iterator[Any]] = []
         self._next: list[Any] = []

@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 from loom import losses, metrics
 from loom.data import ArraySource, Source
 from loom.diagnosis import DoctorWarning, look
+from loom.diagnosis.batches import batch_of_one
 from loom.diagnosis.case import Case, Rows, ending, ending_of, stages
 from loom.engine import Engine
+from loom.errors import ConfigError
 from loom.metrics import MetricLike
 from loom.training.config import TrainingConfig
 from loom.training.feed import Examples
 
-__all__ = ["case_of", "cases_of_ports", "warn_of_mistakes"]
+__all__ = ["case_of", "cases_of_ports", "refuse_batches_of_one", "warn_of_mistakes"]
 
 _PACKAGE = str(Path(__file__).parents[1])
 
@@ -143,6 +145,24 @@ def warn_of_mistakes(case: Case, ignored: Sequence[str]) -> None:
     for found in look(replace(case, hints=False)):
         if found.severity == "warning" and found.name not in ignored:
             warnings.warn(str(found), DoctorWarning, stacklevel=_depth())
+
+
+def refuse_batches_of_one(engine: Engine, rows: int, size: int) -> None:
+    """Refuses what the engine would refuse when it comes to that batch, which may be after hours.
+
+    Args:
+        engine: The network's.
+        rows: How many samples there are.
+        size: How many make a batch.
+
+    Raises:
+        ConfigError: A batch has one sample, and a layer takes statistics over batches.
+    """
+    found = batch_of_one(stages(engine), rows, size)
+    if found is not None:
+        raise ConfigError(
+            f"batch normalisation needs more than one value a channel in training, and there is a {found}"
+        )
 
 
 def _depth() -> int:

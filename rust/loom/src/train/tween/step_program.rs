@@ -48,7 +48,7 @@ pub(in crate::train) fn meaning(
             let op = Softmax { direction: Direction::Forward, outer, classes, inner, temperature: 1.0 };
             b.apply(op, &[output], "meaning", shape)
         }
-        LossFunction::BinaryCrossEntropy => {
+        LossFunction::BinaryCrossEntropy | LossFunction::BinaryFocal { .. } => {
             b.apply(Pointwise::forward(Activation::Sigmoid), &[output], "meaning", shape)
         }
         _ => output,
