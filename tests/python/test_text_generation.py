@@ -6,6 +6,7 @@ import copy
 import math
 import pickle
 import threading
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("tokenizers", reason="the extra text is not installed")
 
+from tokenizers import Tokenizer, decoders, models
+
 import loom
 from loom import nn
 from loom.text import ChatTemplate, LanguageModel, Vocabulary
 from loom.text.streaming import Stopper, TextStream
+from loom.text.token_bytes import TokenBytes
 from text_models import CHAT, TEXTS, byte_level, decoder, sentence_pieces
 
 PROMPT = "Once upon a time"
@@ -85,7 +89,7 @@ def test_streams_of_bytes_say_what_the_tokens_say(tokens: list[int], before: int
     tokenizer = byte_level_once()
     # What goes before ends in a whole character.
     start = tokenizer.encode("é森 a"[:before]).ids
-    stream = TextStream(tokenizer, start)
+    stream = TextStream(tokenizer, TokenBytes(tokenizer), start)
     pieces = [*map(stream.add, tokens), stream.finish()]
     assert "".join(pieces) == tokenizer.decode(start + tokens).removeprefix(tokenizer.decode(start))
     assert all(not piece.endswith("\ufffd") for piece in pieces[:-1])
@@ -99,7 +103,7 @@ def test_streams_of_pieces_say_what_the_tokens_say(texts: list[str], data: st.Da
     cut = data.draw(st.integers(0, len(tokens)))
     while "\ufffd" in tokenizer.decode(tokens[:cut]):
         cut -= 1
-    stream = TextStream(tokenizer, tokens[:cut])
+    stream = TextStream(tokenizer, TokenBytes(tokenizer), tokens[:cut])
     pieces = [*map(stream.add, tokens[cut:]), stream.finish()]
     assert tokenizer.decode(tokens[:cut]) + "".join(pieces) == tokenizer.decode(tokens)
     assert not any("\ufffd" in piece for piece in pieces)
@@ -107,6 +111,34 @@ def test_streams_of_pieces_say_what_the_tokens_say(texts: list[str], data: st.Da
 
 byte_level_once = cache(byte_level)
 sentence_pieces_once = cache(sentence_pieces)
+
+
+@cache
+def bytes_alone() -> Tokenizer:
+    """A tokenizer whose tokens are single bytes."""
+    words = {f"<0x{byte:02X}>": byte for byte in range(256)}
+    tokenizer = Tokenizer(models.BPE(words, [], byte_fallback=True))
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    return tokenizer
+
+
+@pytest.mark.parametrize("made", [bytes_alone, byte_level_once, sentence_pieces_once])
+@pytest.mark.parametrize("before", ["", "a", "üüüüa", "xx森森森a", "鱻🐈🐈🐈", "a\ufffd", "\ufffd" * 9])
+@pytest.mark.parametrize("after", ["läuft", "🐈x", "鱻", " a"])
+def test_streams_go_on_from_any_place_of_a_text(
+    made: Callable[[], Tokenizer], before: str, after: str
+) -> None:
+    tokenizer = made()
+    start = tokenizer.encode(before).ids
+    tokens = tokenizer.encode("a" + after, add_special_tokens=False).ids[1:]
+    begun, whole = tokenizer.decode(start), tokenizer.decode(start + tokens)
+    held = TokenBytes(tokenizer)
+    for cut in range(len(tokens)):
+        # A character within which the text before ends is told with what ends it.
+        known = whole[: len(begun) + len(b"".join(map(held.of, tokens[:cut])).decode(errors="ignore"))]
+        stream = TextStream(tokenizer, held, [*start, *tokens[:cut]])
+        pieces = [*map(stream.add, tokens[cut:]), stream.finish()]
+        assert known + "".join(pieces) == whole
 
 
 @settings(deadline=None)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from typing_extensions import Self
 
+    from loom.text.token_bytes import TokenBytes
+
 __all__ = ["Completion", "Finish", "Generation", "Plan"]
 
 Finish = Literal["stop", "length"]
@@ -33,9 +35,6 @@ _SOON = 0.02
 
 _MOST_TOGETHER = 32
 """The most of them."""
-
-_BEFORE = 8
-"""Tokens of the prompt that the first ones of an answer are decoded with."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +96,20 @@ class Generation(Iterator[str]):
         ...     print(piece, end="", flush=True)
     """
 
-    def __init__(self, sessions: Sessions, tokenizer: Tokenizer, prompt: Sequence[int], plan: Plan) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        tokenizer: Tokenizer,
+        token_bytes: TokenBytes,
+        prompt: Sequence[int],
+        plan: Plan,
+    ) -> None:
         self._sessions = sessions
         self._prompt = list(prompt)
         self._plan = plan
         self._sampler = plan.sampler
         self._most = plan.most
-        self._stream = TextStream(tokenizer, self._prompt[-_BEFORE:])
+        self._stream = TextStream(tokenizer, token_bytes, self._prompt)
         self._stopper = Stopper(plan.stop)
         self._text: list[str] = []
         self._lease: Lease | None = None

@@ -442,7 +442,7 @@ class LanguageModel:
             guesser_of(options.get("draft"), self),
             sinks,
         )
-        return Generation(self._sessions, self.tokenizer, tokens, plan)
+        return Generation(self._sessions, self.tokenizer, self._token_bytes, tokens, plan)
 
     def _most(self, tokens: Sequence[int], wanted: int | None, words: int, *, endless: bool = False) -> int:
         """Returns the most tokens of the answer to a prompt; `endless` where it may go past the capacity."""

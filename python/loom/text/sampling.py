@@ -135,6 +135,11 @@ class Sampler:
         self._biases = np.array([settings.logit_bias[int(token)] for token in self._biased], np.float64)
 
     @property
+    def words(self) -> int:
+        """How many tokens there are."""
+        return len(self._seen)
+
+    @property
     def takes_the_likeliest(self) -> bool:
         """Whether each token is the one with the largest score, and nothing is told of others."""
         wanted = self.settings
