@@ -331,6 +331,9 @@ def test_calls_with_other_things_than_texts_and_tokens(usual: LanguageModel, tmp
         (lambda: usual.embed("Once"), "embed takes a list of texts"),
         (lambda: usual.encode(["Once"]), "encode takes a text, got"),  # type: ignore[arg-type]
         (lambda: usual.decode([-1]), "no token -1"),
+        (lambda: usual.token_bytes(-1), "no token -1"),
+        (lambda: usual.token_bytes(1 << 32), "no token 4294967296"),
+        (lambda: usual.token_bytes("a"), "a whole number"),  # type: ignore[arg-type]
         (lambda: usual.decode("Once"), "decode takes tokens"),  # type: ignore[arg-type]
         # The last of them would be taken for one counted from behind.
         (lambda: loom.text.perplexity(usual, [5, 3, -1]), "the text has token -1; the network knows 400"),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from loom.errors import ConfigError, StateError
 from loom.extras import require
+from loom.text.errors import OptionError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -60,13 +61,13 @@ def form_of(regex: object = None, json_schema: object = None, grammar: object = 
     if name == "json_schema":
         return name, _json_grammar(library, value)
     if not isinstance(value, str) or not value:
-        raise ConfigError(f"generate: {name} must be a text that is not empty, got {value!r:.60}")
+        raise OptionError(f"generate: {name} must be a text that is not empty, got {value!r:.60}", name)
     if name == "regex":
         return name, str(library.LLMatcher.grammar_from_regex(value))
     try:
         return name, str(library.grammar_from("grammar", value))
     except ValueError as error:
-        raise ConfigError(f"generate: grammar: {error}") from error
+        raise OptionError(f"generate: grammar: {error}", name) from error
 
 
 def _json_grammar(library: Any, schema: object) -> str:  # noqa: ANN401 - llguidance
@@ -79,17 +80,18 @@ def _json_grammar(library: Any, schema: object) -> str:  # noqa: ANN401 - llguid
         try:
             schema = json.loads(schema)
         except ValueError as error:
-            raise ConfigError(f"generate: json_schema is no JSON: {error}") from error
+            raise OptionError(f"generate: json_schema is no JSON: {error}", "json_schema") from error
     if not isinstance(schema, (Mapping, bool)):
-        raise ConfigError(
+        raise OptionError(
             "generate: json_schema must be a JSON Schema, a model of pydantic, or True for any object, "
-            f"got {schema!r:.60}"
+            f"got {schema!r:.60}",
+            "json_schema",
         )
     try:
         text = json.dumps(schema)
         return str(library.LLMatcher.grammar_from_json_schema(text, defaults=_JSON))
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"generate: json_schema: {error}") from error
+        raise OptionError(f"generate: json_schema: {error}", "json_schema") from error
 
 
 _STUCK = (
@@ -179,7 +181,7 @@ class Constraints:
         matcher = library.LLMatcher(self._made, form[1], log_level=0)
         if matcher.is_error():
             told = str(matcher.get_error()).strip().splitlines()
-            raise ConfigError(f"generate: {form[0]}: {told[0] if told else 'it is not understood'}")
+            raise OptionError(f"generate: {form[0]}: {told[0] if told else 'it is not understood'}", form[0])
         return Constraint(matcher, self.words, end)
 
     def _vocabulary(self, library: Any) -> Any:  # noqa: ANN401 - llguidance

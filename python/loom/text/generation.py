@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from loom.errors import NonFiniteError, StateError
+from loom.errors import ConfigError, NonFiniteError, StateError
 from loom.text.constraints import Constraint
 from loom.text.guessing import Guesser
 from loom.text.sampling import Choice, Sampler
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from loom.text.token_bytes import TokenBytes
 
-__all__ = ["Completion", "Finish", "Generation", "Plan"]
+__all__ = ["ENDLESS", "Completion", "Finish", "Generation", "Plan"]
 
 Finish = Literal["stop", "length"]
 """Why an answer has ended: by a token or text that ends it, or because it is as long as it may be."""
@@ -35,6 +35,9 @@ _SOON = 0.02
 
 _MOST_TOGETHER = 32
 """The most of them."""
+
+ENDLESS = 1 << 62
+"""The most tokens of an answer that goes on past the capacity until something ends it."""
 
 
 @dataclass(frozen=True)
@@ -175,10 +178,24 @@ class Generation(Iterator[str]):
         return next(self._work, None)
 
     def finish(self) -> Completion:
-        """Goes on to the end, and returns all of it."""
+        """Goes on to the end, and returns all of it.
+
+        Raises:
+            ConfigError: It has none.
+        """
+        self.check_ends()
         for _ in self._work:
             pass
         return self.completion()
+
+    def check_ends(self) -> None:
+        """Refuses, with a ConfigError, an answer that nothing ends."""
+        plan = self._plan
+        if self._most == ENDLESS and not (plan.end or plan.stop or plan.constraint):
+            raise ConfigError(
+                "generate: with sinks an answer goes on past the capacity, and nothing would end this one: "
+                "give max_tokens, or stop"
+            )
 
     def completion(self) -> Completion:
         """Returns all of it, as far as it is made."""

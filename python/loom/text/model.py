@@ -17,8 +17,8 @@ from loom.text.batch import Batch
 from loom.text.cache_files import load_cache, save_cache
 from loom.text.constraints import FORMS, Constraints, Form, form_of
 from loom.text.embedding import Embedder
-from loom.text.errors import ContextLengthError
-from loom.text.generation import Completion, Generation, Plan
+from loom.text.errors import ContextLengthError, OptionError
+from loom.text.generation import ENDLESS, Completion, Generation, Plan
 from loom.text.guessing import guesser_of
 from loom.text.options import Options, stop_texts
 from loom.text.sampling import Sampler, Sampling
@@ -159,9 +159,15 @@ class LanguageModel:
         """Returns the bytes that a token stands for, which may be a part of a character.
 
         Args:
-            token: Its id.
+            token: Its id; one that the tokenizer does not know stands for none.
+
+        Raises:
+            ConfigError: It is no whole number, or no tokenizer has such.
         """
-        return self._token_bytes.of(token)
+        (number,) = read_tokens([token], "token_bytes takes a token as a whole number")
+        if not 0 <= number < 1 << 32:
+            raise ConfigError(f"token_bytes: there is no token {number}")
+        return self._token_bytes.of(number)
 
     def forget(self) -> None:
         """Forgets the texts that were read: what was made of them is no more what the network makes of them.
@@ -209,6 +215,8 @@ class LanguageModel:
         """
         generations = [self.generate(prompt, **options) for prompt in read_texts("complete_all", prompts)]
         whole("complete_all", "together", together, least=1, most=1 << 16)
+        for generation in generations:
+            generation.check_ends()
         if generations:
             # No more memory than the longest of them needs.
             longest = max(generation.longest for generation in generations)
@@ -374,8 +382,8 @@ class LanguageModel:
             )
         told = sorted(_OF_CHATS & (values or {}).keys())
         if told:
-            raise ConfigError(
-                f"chat: values are what else the template reads; {told[0]} is told by chat itself"
+            raise OptionError(
+                f"chat: values are what else the template reads; {told[0]} is told by chat itself", "values"
             )
         return template.render(messages, tools=tools, documents=documents, **(values or {}))
 
@@ -459,7 +467,9 @@ class LanguageModel:
                 f"a prompt of {len(tokens)} tokens{asked} is more than the model's capacity of "
                 f"{self.capacity} tokens: shorten it, or load the model with a larger capacity"
             )
-        return room if wanted is None else wanted
+        if wanted is not None:
+            return wanted
+        return ENDLESS if endless else room
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Texts that were read stay behind.
