@@ -18,7 +18,7 @@ from loom.command_line import main, serve, tune
 from loom.errors import ConfigError, InvalidValueError, ShapeError
 from loom.network import adapter_files
 from loom.text import ChatTemplate, Examples, LanguageModel, Vocabulary, align, examples, fine_tune
-from text_models import CHAT, byte_level, decoder, write_folder
+from text_models import CHAT, byte_level, decoder, sentence_pieces, write_folder
 
 SPECIAL = {"eos_token": "</s>"}
 TALK = [
@@ -72,6 +72,19 @@ def test_of_completions_what_is_behind_the_prompt_counts(usual: LanguageModel) -
     assert [learned(usual, data, row) for row in range(3)] == [" a time</s>", "Once<|end|>", "Once<|end|>"]
     whole = examples(usual, rows, completions=False)
     assert learned(usual, whole).endswith(" upon a time</s>")
+
+
+@pytest.mark.parametrize("made", [byte_level, sentence_pieces, lambda: sentence_pieces(prefix=False)])
+def test_completions_go_on_from_prompts_without_a_space_of_the_tokenizer(made: Any) -> None:
+    tokenizer = made()
+    talks = LanguageModel(decoder(tokenizer.get_vocab_size()), Vocabulary(tokenizer, frozenset({1})))
+    for prompt, completion in (("2 + 3 =", " 5"), ("The so", "ns had"), ("a\n", "  森 é"), ("a", "</s>")):
+        data = examples(talks, [{"prompt": prompt, "completion": completion}])
+        tokens = [*data.x[0], data.y[0, -1]]
+        text = talks.decode(tokens[:-1], special=True).removeprefix("<s>").removeprefix(" ")
+        assert text == prompt + completion
+        learned = data.y[0][data.weight[0] > 0]
+        assert b"".join(map(talks.token_bytes, learned[:-1])) == completion.encode()
 
 
 def test_all_of_a_text_counts_but_its_first_token(usual: LanguageModel) -> None:

@@ -104,19 +104,17 @@ _ENDS_ALONE = (
     "ignore_end=True, which takes them as text"
 )
 
-_MARK = "\x02"
-
 
 class _Words:
     """A vocabulary as llguidance reads it."""
 
-    def __init__(self, tokens: list[bytes], special: list[int], tokenizer: Tokenizer) -> None:
+    def __init__(self, tokens: list[bytes], special: list[int], token_bytes: TokenBytes) -> None:
         # The names are llguidance's.
         self.tokens = tokens
         self.special_token_ids = special
         self.eos_token_id = len(tokens) - 1
         self.bos_token_id = None
-        self._tokenizer = tokenizer
+        self._token_bytes = token_bytes
         hidden = {*special, len(tokens) - 1}
         self._numbers = {held: number for number, held in enumerate(tokens) if held and number not in hidden}
         self._longest = max(map(len, self._numbers), default=0)
@@ -124,13 +122,12 @@ class _Words:
     def __call__(self, text: bytes | str) -> list[int]:
         """Returns the tokens of text that goes on from other text: what a form leaves no choice in."""
         raw = text.encode() if isinstance(text, str) else bytes(text)
-        # Behind a character that no token is merged with, since tokenizers may put a space before a text.
-        whole = _MARK + raw.decode("utf-8", "replace")
-        ids = list(self._tokenizer.encode(whole, add_special_tokens=False).ids)
-        for begin in range(1, min(len(ids), 4) + 1):
-            if b"".join(self.tokens[token] for token in ids[begin:]) == raw:
-                return ids[begin:]
-        return self._greedy(raw)
+        said = raw.decode("utf-8", "replace")
+        found = self._token_bytes.behind(said) if said.encode() == raw else None
+        # A tokenizer may know tokens that the network makes no scores of.
+        if found is None or max(found, default=0) >= self.eos_token_id:
+            return self._greedy(raw)
+        return found
 
     def _greedy(self, raw: bytes) -> list[int]:
         found, place = [], 0
@@ -189,7 +186,7 @@ class Constraints:
         special = [number for number, token in added.items() if token.special and number < self.words]
         tokens = [self._token_bytes.of(token) for token in range(self.words)]
         # One more, which stands for the end: models have none, one, or several.
-        words = _Words([*tokens, b"<end>"], [*special, self.words], self._tokenizer)
+        words = _Words([*tokens, b"<end>"], [*special, self.words], self._token_bytes)
         return library.LLTokenizer(library.TokenizerWrapper(words), eos_token=self.words)
 
 

@@ -169,6 +169,16 @@ class LanguageModel:
             raise ConfigError(f"token_bytes: there is no token {number}")
         return self._token_bytes.of(number)
 
+    def tokens_behind(self, text: str) -> list[int] | None:
+        """Returns the tokens of a text that goes on from other text; None where none say it as it is.
+
+        `encode` may put a space before a text, as many tokenizers of SentencePiece's do.
+
+        Args:
+            text: The text.
+        """
+        return self._token_bytes.behind(text)
+
     def forget(self) -> None:
         """Forgets the texts that were read: what was made of them is no more what the network makes of them.
 
