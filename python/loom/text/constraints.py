@@ -171,6 +171,13 @@ class Constraints:
             ConfigError: The form is wrong, or more than llguidance reads.
         """
         library = require("llguidance", extra="text", purpose=f"{form[0]}=")
+        if self._token_bytes.apart:
+            raise OptionError(
+                f"generate: {form[0]}: this tokenizer has {self._token_bytes.apart}, with which a text is "
+                "more than its tokens one behind the other; answers of a form need a tokenizer that merges "
+                "bytes, is of SentencePiece's kind, or has a decoder such as decoders.Fuse()",
+                form[0],
+            )
         # For big vocabularies it takes a second: once.
         with self._lock:
             if self._made is None:

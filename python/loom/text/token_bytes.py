@@ -13,6 +13,9 @@ __all__ = ["TokenBytes"]
 
 _MARK = "\x02"
 
+_JOINING = {"Sequence", "ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Strip"}
+"""Decoders that put tokens one behind the other, as they are."""
+
 
 class TokenBytes:
     """Says of single tokens what text they are, where text as a whole does not say which token gave what.
@@ -26,6 +29,8 @@ class TokenBytes:
         decoder = tokenizer.decoder
         held = json.loads(decoder.__getstate__()) if decoder is not None else {}
         kinds = {held.get("type"), *(each.get("type") for each in _parts(held))}
+        self.apart = "no decoder" if decoder is None else ", ".join(sorted(map(str, kinds - _JOINING)))
+        """What puts something between tokens, or changes them, as their text is made; empty where nothing."""
         self._merged_bytes = "ByteLevel" in kinds
         self._fallback = "ByteFallback" in kinds
         self._spaces = any("\u2581" in json.dumps(each, ensure_ascii=False) for each in (held, *_parts(held)))
