@@ -419,6 +419,33 @@ def test_perplexity(usual: LanguageModel) -> None:
             loom.text.perplexity(usual, **{"text": text, **wrong})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("end", [nn.Softmax(), nn.Sequential([nn.Softmax()])])
+def test_networks_that_make_probabilities_write_as_those_that_make_scores(end: nn.Layer) -> None:
+    scores = decoder(400)
+    layers = [layer.config for layer in scores.layers]
+    shares = loom.Sequential([*layers, end], input_shape=64)
+    shares.load_state_dict(scores.state_dict())
+    talks, other = (LanguageModel(net, byte_level_once(), capacity=60) for net in (scores, shares))
+    guesses = LanguageModel(copy.deepcopy(shares), byte_level_once(), capacity=60)
+    ways: list[dict[str, Any]] = [{"temperature": 0.3, "seed": 1}, {"top_p": 0.5, "typical": 0.9, "seed": 2}]
+    for way in [*ways, {"temperature": 0.0}]:
+        options: Any = {"max_tokens": 20, "frequency_penalty": 0.5, **way}
+        expected = talks.complete(PROMPT, logprobs=2, **options)
+        found = other.complete(PROMPT, logprobs=2, **options)
+        assert found.text == expected.text
+        for one, two in zip(found.tokens, expected.tokens, strict=True):
+            assert one.logprob == pytest.approx(two.logprob, abs=1e-4)
+        stream = other.generate(PROMPT, draft=guesses, **options)
+        assert stream.finish().text == expected.text
+        assert stream.right_tokens == stream.guessed_tokens
+        assert other.complete_all([PROMPT], **options)[0].text == found.text
+    text = TEXTS[0]
+    assert loom.text.perplexity(other, text) == pytest.approx(loom.text.perplexity(talks, text), rel=1e-5)
+    pair = {"prompt": PROMPT, "chosen": " a", "rejected": " b"}
+    with pytest.raises(loom.ConfigError, match="align: the network ends in a softmax"):
+        loom.text.align(other, [pair])
+
+
 def test_vectors_of_a_decoder_are_those_before_its_head() -> None:
     talks = model()
     texts = ["Once", PROMPT * 2]

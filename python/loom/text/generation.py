@@ -14,6 +14,7 @@ from loom.errors import ConfigError, NonFiniteError, StateError
 from loom.text.constraints import Constraint
 from loom.text.guessing import Guesser
 from loom.text.sampling import Choice, Sampler
+from loom.text.scores import as_scores
 from loom.text.sessions import Lease, Reader, Sessions
 from loom.text.streaming import Stopper, TextStream
 
@@ -77,6 +78,7 @@ class Plan:
         guesser: Guesses tokens ahead; None where none are.
         sinks: How many of the first tokens stay where the answer goes on past the capacity; None where it
             does not.
+        probable: Whether the network makes probabilities, and no scores.
     """
 
     sampler: Sampler
@@ -87,6 +89,7 @@ class Plan:
     constraint: Constraint | None = None
     guesser: Guesser | None = None
     sinks: int | None = None
+    probable: bool = False
 
 
 class Generation(Iterator[str]):
@@ -349,6 +352,8 @@ class Generation(Iterator[str]):
             raise NonFiniteError(
                 f"scores after {self.prompt_tokens + len(self.tokens)} tokens hold NaN or infinity"
             )
+        if self._plan.probable:
+            scores = as_scores(scores)
         constraint = self._plan.constraint
         if constraint is None:
             return self._sampler.choose(scores)

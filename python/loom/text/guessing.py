@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 
 from loom.errors import ConfigError, StateError
+from loom.text.scores import as_scores, makes_probabilities
 from loom.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class SmallModel:
         self._model = model
         self._count = _Count()
         self._lease: Lease | None = None
+        self._probable = makes_probabilities(model.network)
 
     def guess(
         self, context: Sequence[int], room: int, sampler: Sampler, constraint: Constraint | None
@@ -158,7 +160,8 @@ class SmallModel:
             scores = _read(lease, context)
         while True:
             allowed = None if constraint is None else constraint.allowed()
-            token = sampler.choose(_as_wide(scores, sampler.words), allowed).token
+            known = as_scores(scores) if self._probable else scores
+            token = sampler.choose(_as_wide(known, sampler.words), allowed).token
             guessed.append(token)
             if len(guessed) == count or token in self._model.vocabulary.end or token >= words:
                 return guessed

@@ -22,6 +22,7 @@ from loom.text.generation import ENDLESS, Completion, Generation, Plan
 from loom.text.guessing import guesser_of
 from loom.text.options import Options, stop_texts
 from loom.text.sampling import Sampler, Sampling
+from loom.text.scores import makes_probabilities
 from loom.text.sessions import Lease, Sessions
 from loom.text.token_bytes import TokenBytes
 from loom.text.tokens import check_known, read_texts, read_tokens
@@ -50,8 +51,8 @@ class LanguageModel:
     library, makes one here. Threads may use it side by side: they take turns, step by step.
 
     Args:
-        network: Reads token ids, (time,). A decoder makes scores of the next token after each step; an
-            encoder is for `embed` alone.
+        network: Reads token ids, (time,). A decoder makes scores of the next token after each step, or
+            where it ends in a softmax probabilities; an encoder is for `embed` alone.
         vocabulary: The tokenizer, or that and what else there is to say of the text.
         capacity: The most tokens of a prompt and its answer together; the network's steps, at most 4096,
             where None. Each answer under way has keys and values for so many tokens.
@@ -459,6 +460,7 @@ class LanguageModel:
             None if form is None or self._constraints is None else self._constraints.made(form, end),
             guesser_of(options.get("draft"), self),
             sinks,
+            makes_probabilities(self.network),
         )
         return Generation(self._sessions, self.tokenizer, self._token_bytes, tokens, plan)
 

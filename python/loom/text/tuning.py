@@ -20,6 +20,7 @@ from loom.errors import ConfigError
 from loom.losses import DPO
 from loom.network.adapting import left_out, trained_alone
 from loom.text.examples import Examples, Row, completed, examples, filled
+from loom.text.scores import makes_probabilities
 from loom.training.backpropagation import train
 from loom.training.config import TrainingConfig
 
@@ -172,6 +173,11 @@ def align(
         spelled += [completed(model, row["prompt"], row[which], number) for which in ("chosen", "rejected")]
     if not spelled:
         raise ConfigError("align: there are no rows")
+    if makes_probabilities(model.network):
+        raise ConfigError(
+            "align: the network ends in a softmax, and the loss of pairs is one of scores: leave that layer "
+            "out"
+        )
     most = None if length is None else whole("align", "length", length, least=1, most=1 << 24)
     data = filled(spelled, most, cut=cut, pad=model.vocabulary.pad)
     settings = {
