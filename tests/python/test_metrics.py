@@ -127,6 +127,15 @@ def test_metrics_that_are_functions_see_the_steps_that_count(one_hot: bool) -> N
     assert shapes == [((count, 5), (count, 5) if one_hot else (count,))] * 2
 
 
+@pytest.mark.parametrize("end", [nn.Softmax(), nn.Softmax(temperature=2.0)])
+def test_perplexity_is_that_of_the_loss_behind_a_softmax(random: np.random.Generator, end: nn.Layer) -> None:
+    net = loom.Sequential([nn.Dense(4), end], input_shape=(3, 6), seed=0)
+    data = random.normal(size=(9, 3, 6)), random.integers(0, 4, (9, 3))
+    for loss in ("cross_entropy", "nll"):
+        told = net.evaluate(data, loss=loss, metrics=["perplexity"], batch_size=4)
+        assert told["perplexity"] == pytest.approx(np.exp(told["loss"]), rel=1e-5)
+
+
 @pytest.mark.parametrize("shape", [(7, 5), (3, 4, 5)])
 def test_perplexity_by_loops(shape: tuple[int, ...]) -> None:
     random = np.random.default_rng(5)
