@@ -383,6 +383,26 @@ def test_the_better_answer_becomes_the_likelier_one() -> None:
 # The command
 
 
+@pytest.mark.parametrize("shards", [2, 3, 8])
+def test_pairs_stay_together_in_the_shards_of_a_step(shards: int) -> None:
+    rows = [
+        {"prompt": "Once upon", "chosen": chosen, "rejected": rejected}
+        for chosen, rejected in ((" a cat", " a time"), (" a mill", " time"), (" sons", " the cat had"))
+    ]
+    found = []
+    for count in (None, shards):
+        owner = model()
+        # Steps of five pairs, and of one.
+        config = loom.TrainingConfig(
+            epochs=2, batch_size=5, optimizer="sgd", learning_rate=0.1, shards=count, verbose=False
+        )
+        result = align(owner, rows * 2, config, adapter=None, beta=0.5)
+        found.append((result.history["loss"], owner.network.state_dict()))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
+    for name, array in found[0][1].items():
+        np.testing.assert_allclose(found[1][1][name], array, atol=1e-5, err_msg=name)
+
+
 def test_tune_writes_an_adapter_and_the_merged_network(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
