@@ -539,6 +539,15 @@ def test_rotary_with_a_rule_comes_back_with_its_rates() -> None:
     np.testing.assert_allclose(reread(model).predict(x), net.predict(x), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("norm", [nn.L2Norm(), nn.RMSNorm(), nn.LayerNorm()])
+def test_norms_come_back_behind_a_relu(norm: nn.Layer, dtype: Any) -> None:
+    net = loom.Sequential([nn.Dense(8, activation="relu"), norm, nn.Dense(3)], input_shape=4, seed=0)
+    # The evaluator knows no DequantizeLinear of so early an opset.
+    again = check_both_ways(net.morph(dtype), evaluates=dtype == "float32")
+    assert [layer.config.kind for layer in again.layers] == ["dense", norm.kind, "dense"]
+
+
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-8, 1e-6, 1e-5, 1e-3])
 @pytest.mark.parametrize("layer", [nn.L2Norm, nn.RMSNorm, nn.LayerNorm])
 def test_norms_come_back_with_their_epsilon(layer: Any, epsilon: float) -> None:
