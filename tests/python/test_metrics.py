@@ -198,6 +198,7 @@ COUNTED = {
     "precision": (metrics.Precision, reference.precision_score),
     "recall": (metrics.Recall, reference.recall_score),
     "f1": (metrics.F1, reference.f1_score),
+    "iou": (metrics.IoU, reference.jaccard_score),
 }
 
 
@@ -239,14 +240,13 @@ def through_a_network(metric: object, loss: str, outputs: np.ndarray, targets: n
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", [*COUNTED, "iou"])
+@pytest.mark.parametrize("name", COUNTED)
 def test_figures_by_class_match_scikit_learn(random: np.random.Generator, kind: str, name: str) -> None:
     loss, outputs, targets = kinds_of_targets(random)[kind]
     said, right = decided(loss, outputs, targets)
     two = said.ndim == 1 and outputs.shape[-1] <= 2 and outputs.ndim == 2
-    for average in AVERAGES if name != "iou" else ["auto"]:
-        metric = COUNTED[name][0](average) if name != "iou" else metrics.IoU()
-        function = COUNTED[name][1] if name != "iou" else reference.jaccard_score
+    for average in AVERAGES:
+        metric, function = COUNTED[name][0](average), COUNTED[name][1]
         told = {"auto": "binary" if two else "macro"}.get(average, average)
         expected = function(right, said, average=told, zero_division=0.0)
         threshold = None if loss == "cross_entropy" else 0.5 if loss == "mse" else 0.0
