@@ -260,7 +260,7 @@ def test_predict_refuses_with_the_reason(folder: Path, capsys: pytest.CaptureFix
     Path("single.npz").write_bytes(Path("wide.npy").read_bytes())
     np.save("objects.npy", np.array([None]), allow_pickle=True)
     for source, reason in {
-        "nowhere.npy": "cannot be read",
+        "nowhere.npy": "loom: nowhere.npy: cannot be read: No such file or directory\n",
         "words.csv": "line 2, column \"d\": 'red' is no number; what is no number has to be encoded",
         "ragged.csv": "line 2: 2 cells, and 4 in the first line",
         "empty.csv": "is empty",

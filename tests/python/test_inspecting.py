@@ -53,6 +53,20 @@ def test_plain_json_and_llama2c(tmp_path: Path) -> None:
     assert "tied_head" in str(report)
 
 
+def test_heads_of_language_models_are_what_loading_makes_of_them(tmp_path: Path) -> None:
+    layers = [
+        nn.Embedding(20, 32),
+        nn.Residual([nn.RMSNorm(), nn.MultiHeadAttention(2, causal=True, rotary=nn.Rotary(), bias=False)]),
+        nn.Residual([nn.RMSNorm(), nn.SwiGLU(32)]),
+        nn.RMSNorm(),
+        nn.Dense(20, bias=False),
+    ]
+    loom.save_gguf(loom.Sequential(layers, input_shape=8, seed=0), tmp_path / "net.gguf")
+    head = loom.load(tmp_path / "net.gguf").layers[-1].config.kind
+    told = {tensor.name: tensor.layer for tensor in loom.inspect(tmp_path / "net.gguf").tensors}
+    assert told["output.weight"] == head == "dense"
+
+
 def test_models_of_keras() -> None:
     pytest.importorskip("h5py")
     for name in ("lstm.keras", "lstm.h5"):

@@ -536,7 +536,8 @@ def test_weights_of_classes_that_are_none_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "steps"), [(["a", "b", "c"], False), (["a", "b", "c"], True), ([3, 7, 40], False)]
+    ("names", "steps"),
+    [(["a", "b", "c"], False), (["a", "b", "c"], True), ([3, 7, 40], False), ([0, 2, 40], True)],
 )
 def test_batches_of_any_length_are_looked_through_for_labels(names: list[Any], steps: bool) -> None:
     draws = np.random.default_rng(0)
@@ -551,7 +552,9 @@ def test_batches_of_any_length_are_looked_through_for_labels(names: list[Any], s
         )
         batches = [(samples[:12], labels[:12]), (samples[12:], labels[12:])]
         network.fit(batches, loss="cross_entropy", epochs=2, verbose=False)
+        alone = network.evaluate((samples, labels), loss="cross_entropy", metrics=["accuracy"])
         found.append((network.predict(samples), network.predict_classes(samples)))
+        assert alone == network.evaluate(batches, loss="cross_entropy", metrics=["accuracy"])
     for one, other in zip(*(each[0] for each in found), strict=True):
         np.testing.assert_array_equal(one, other)
     for one, other in zip(*(each[1] for each in found), strict=True):

@@ -160,7 +160,29 @@ def test_from_logits_false_is_the_same_through_a_softmax_layer(random: np.random
             loom.ConfigError,
             "1 weights, but there are 3 classes",
         ),
-        (lambda: losses.cross_entropy(np.zeros((2, 3)), [0, 1], weight=[1.0]), loom.ShapeError, "1 weights"),
+        (
+            lambda: losses.cross_entropy(np.zeros((2, 3)), [0, 1], weight=[1.0]),
+            loom.ShapeError,
+            r"weight must be \(2,\)",
+        ),
+        (
+            lambda: losses.mse(np.zeros((2, 3, 1)), np.zeros((2, 3, 1)), weight=np.ones((2, 3))),
+            loom.ShapeError,
+            r"weight must be \(2,\), a number for each row, got \(2, 3\)",
+        ),
+        (
+            # Every row would count once for each of the others.
+            lambda: losses.value_and_gradient(
+                losses.Dice(), np.zeros((2, 3)), np.zeros((2, 3)), np.ones((2, 1))
+            ),
+            loom.ShapeError,
+            r"weight must be \(2,\)",
+        ),
+        (
+            lambda: losses.mse(np.zeros((2, 3)), np.zeros((2, 3)), weight=np.zeros(2)),
+            loom.DataError,
+            "every row is zero",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(call: Callable[[], object], error: type, message: str) -> None:

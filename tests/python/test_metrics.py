@@ -127,6 +127,15 @@ def test_metrics_that_are_functions_see_the_steps_that_count(one_hot: bool) -> N
     assert shapes == [((count, 5), (count, 5) if one_hot else (count,))] * 2
 
 
+@pytest.mark.parametrize("end", [nn.Softmax(), nn.Softmax(temperature=2.0)])
+def test_perplexity_is_that_of_the_loss_behind_a_softmax(random: np.random.Generator, end: nn.Layer) -> None:
+    net = loom.Sequential([nn.Dense(4), end], input_shape=(3, 6), seed=0)
+    data = random.normal(size=(9, 3, 6)), random.integers(0, 4, (9, 3))
+    for loss in ("cross_entropy", "nll"):
+        told = net.evaluate(data, loss=loss, metrics=["perplexity"], batch_size=4)
+        assert told["perplexity"] == pytest.approx(np.exp(told["loss"]), rel=1e-5)
+
+
 @pytest.mark.parametrize("shape", [(7, 5), (3, 4, 5)])
 def test_perplexity_by_loops(shape: tuple[int, ...]) -> None:
     random = np.random.default_rng(5)
@@ -189,6 +198,7 @@ COUNTED = {
     "precision": (metrics.Precision, reference.precision_score),
     "recall": (metrics.Recall, reference.recall_score),
     "f1": (metrics.F1, reference.f1_score),
+    "iou": (metrics.IoU, reference.jaccard_score),
 }
 
 
@@ -230,14 +240,13 @@ def through_a_network(metric: object, loss: str, outputs: np.ndarray, targets: n
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", [*COUNTED, "iou"])
+@pytest.mark.parametrize("name", COUNTED)
 def test_figures_by_class_match_scikit_learn(random: np.random.Generator, kind: str, name: str) -> None:
     loss, outputs, targets = kinds_of_targets(random)[kind]
     said, right = decided(loss, outputs, targets)
     two = said.ndim == 1 and outputs.shape[-1] <= 2 and outputs.ndim == 2
-    for average in AVERAGES if name != "iou" else ["auto"]:
-        metric = COUNTED[name][0](average) if name != "iou" else metrics.IoU()
-        function = COUNTED[name][1] if name != "iou" else reference.jaccard_score
+    for average in AVERAGES:
+        metric, function = COUNTED[name][0](average), COUNTED[name][1]
         told = {"auto": "binary" if two else "macro"}.get(average, average)
         expected = function(right, said, average=told, zero_division=0.0)
         threshold = None if loss == "cross_entropy" else 0.5 if loss == "mse" else 0.0

@@ -289,6 +289,15 @@ CASES = (
 )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("norm", [nn.L2Norm(), nn.RMSNorm(), nn.LayerNorm()])
+def test_norms_come_back_behind_a_relu(norm: nn.Layer, dtype: Any) -> None:
+    net = loom.Sequential([nn.Dense(8, activation="relu"), norm, nn.Dense(3)], input_shape=4, seed=0)
+    # The evaluator knows no DequantizeLinear of so early an opset.
+    again = check_both_ways(net.morph(dtype), evaluates=dtype == "float32")
+    assert [layer.config.kind for layer in again.layers] == ["dense", norm.kind, "dense"]
+
+
 def test_onnx_s_own_cases() -> None:
     """What is read of them computes what they say; what they cannot be read as is refused."""
     with warnings.catch_warnings():

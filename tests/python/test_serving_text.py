@@ -267,18 +267,21 @@ def test_an_answer_ends_though_a_token_meets_its_cancellation() -> None:
 
 WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"model": "other"}, 404, "model", "model_not_found"),
-    ({"temperature": -1}, 400, None, "temperature must be"),
+    ({"temperature": -1}, 400, "temperature", "temperature must be"),
     ({"temperature": "hot"}, 400, "temperature", "must be a number"),
     ({"max_tokens": 0}, 400, "max_tokens", "from 1"),
     ({"max_tokens": True}, 400, "max_tokens", "must be a whole number"),
     ({"max_tokens": 400}, 400, "messages", "context_length_exceeded"),
     ({"n": 65}, 400, "n", "from 1 to 64"),
-    ({"stop": [1]}, 400, None, "stop must be texts"),
+    ({"stop": [1]}, 400, "stop", "stop must be texts"),
     ({"logit_bias": {"a": 1}}, 400, "logit_bias", "token id"),
-    ({"logit_bias": {"999": 1}}, 400, None, "token 999"),
+    ({"typical_p": 2}, 400, "typical_p", "typical must be"),
+    ({"logit_bias": {"9": "a"}}, 400, "logit_bias", "logit_bias of token 9"),
+    ({"logit_bias": {"-9": 1}}, 400, "logit_bias", "a token of logit_bias"),
+    ({"logit_bias": {"999": 1}}, 400, "logit_bias", "token 999"),
     ({"top_logprobs": 2}, 400, "top_logprobs", "needs logprobs"),
     ({"tools": [{}]}, 400, "tools", "a tool is"),
-    ({"tools": TOOLS}, 400, None, "tells of no tools"),
+    ({"tools": TOOLS}, 400, "tools", "tells of no tools"),
     ({"tool_choice": "required"}, 400, "tool_choice", "no tools to call"),
     ({"tools": TOOLS, "tool_choice": "perhaps"}, 400, "tool_choice", "must be"),
     (
@@ -292,16 +295,21 @@ WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"response_format": {"type": "yaml"}}, 400, "response_format", "type must be"),
     ({"response_format": {"type": "json_schema", "json_schema": 3}}, 400, "response_format", "schema"),
     ({"response_format": {"type": "regex"}}, 400, "response_format", "pattern"),
-    ({"response_format": {"type": "regex", "pattern": "(("}}, 400, None, "invalid regex"),
+    ({"response_format": {"type": "regex", "pattern": "(("}}, 400, "response_format", "invalid regex"),
     ({"messages": [{"role": "assistant", "tool_calls": 3}]}, 400, "messages", "tool_calls are"),
     ({"messages": []}, 400, "messages", "at least one"),
     ({"messages": [3]}, 400, "messages", "a message is"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "messages", "images"),
     ({"temprature": 1}, 400, "temprature", "Unrecognized"),
     ({"stream": "yes"}, 400, "stream", "true or false"),
-    ({"messages": [{"role": "user", "content": "\ud83d"}]}, 400, None, "surrogates"),
-    ({"chat_template_kwargs": {"messages": []}}, 400, None, "messages is told by chat itself"),
-    ({"chat_template_kwargs": {"add_generation_prompt": False}}, 400, None, "told by chat itself"),
+    ({"messages": [{"role": "user", "content": "\ud83d"}]}, 400, "messages", "surrogates"),
+    ({"chat_template_kwargs": {"messages": []}}, 400, "chat_template_kwargs", "messages is told by"),
+    (
+        {"chat_template_kwargs": {"add_generation_prompt": False}},
+        400,
+        "chat_template_kwargs",
+        "told by chat itself",
+    ),
 ]
 
 
@@ -326,7 +334,7 @@ def test_errors_are_those_that_the_client_knows(server: Server) -> None:
     with server.client() as client:
         with pytest.raises(openai.BadRequestError) as raised:
             client.completions.create(model="tiny", prompt=[7] * 300)
-        assert raised.value.code == "context_length_exceeded"
+        assert (raised.value.code, raised.value.param) == ("context_length_exceeded", "prompt")
         for options, reason in (
             ({"suffix": "end"}, "suffix"),
             ({"best_of": 3}, "best_of"),
@@ -338,8 +346,9 @@ def test_errors_are_those_that_the_client_knows(server: Server) -> None:
                 client.completions.create(**{"model": "tiny", "prompt": "a", **options})
         with pytest.raises(openai.BadRequestError, match="dimensions"):
             client.embeddings.create(model="tiny", input="a", dimensions=3)
-        with pytest.raises(openai.BadRequestError, match="capacity of 200"):
+        with pytest.raises(openai.BadRequestError, match="capacity of 200") as raised:
             client.embeddings.create(model="tiny", input=[[7] * 300])
+        assert raised.value.param == "input"
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="other", max_retries=0) as client:
         with pytest.raises(openai.AuthenticationError) as refused:
             client.models.list()

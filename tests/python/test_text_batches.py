@@ -307,6 +307,17 @@ def test_answers_go_on_past_the_capacity(temperature: float, draft: Any) -> None
     assert together.tokens == found.tokens
     with pytest.raises(loom.text.ContextLengthError):
         short.generate(prompt, max_tokens=70)
+    # And where nothing says how long it may be, until it is ended.
+    endless = short.generate(prompt, sinks=3, draft=draft, **options)
+    while len(endless.tokens) < 70:
+        next(endless)
+    assert tuple(endless.tokens[:70]) == found.tokens
+    endless.close()
+    for whole in (lambda: short.complete(prompt, sinks=3, **options), endless.finish):
+        with pytest.raises(loom.ConfigError, match="nothing would end"):
+            whole()
+    with pytest.raises(loom.ConfigError, match="nothing would end"):
+        short.complete_all([prompt], sinks=3, **options)
     with pytest.raises(loom.ConfigError, match="sinks"):
         short.generate(prompt, sinks=23)
 

@@ -6,6 +6,7 @@ import copy
 import math
 import pickle
 import threading
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("tokenizers", reason="the extra text is not installed")
 
+from tokenizers import Tokenizer, decoders, models
+
 import loom
 from loom import nn
 from loom.text import ChatTemplate, LanguageModel, Vocabulary
 from loom.text.streaming import Stopper, TextStream
+from loom.text.token_bytes import TokenBytes
 from text_models import CHAT, TEXTS, byte_level, decoder, sentence_pieces
 
 PROMPT = "Once upon a time"
@@ -110,7 +114,7 @@ def test_streams_of_bytes_say_what_the_tokens_say(tokens: list[int], before: int
     tokenizer = byte_level_once()
     # What goes before ends in a whole character.
     start = tokenizer.encode("é森 a"[:before]).ids
-    stream = TextStream(tokenizer, start)
+    stream = TextStream(tokenizer, TokenBytes(tokenizer), start)
     pieces = [*map(stream.add, tokens), stream.finish()]
     assert "".join(pieces) == tokenizer.decode(start + tokens).removeprefix(tokenizer.decode(start))
     assert all(not piece.endswith("\ufffd") for piece in pieces[:-1])
@@ -124,7 +128,7 @@ def test_streams_of_pieces_say_what_the_tokens_say(texts: list[str], data: st.Da
     cut = data.draw(st.integers(0, len(tokens)))
     while "\ufffd" in tokenizer.decode(tokens[:cut]):
         cut -= 1
-    stream = TextStream(tokenizer, tokens[:cut])
+    stream = TextStream(tokenizer, TokenBytes(tokenizer), tokens[:cut])
     pieces = [*map(stream.add, tokens[cut:]), stream.finish()]
     assert tokenizer.decode(tokens[:cut]) + "".join(pieces) == tokenizer.decode(tokens)
     assert not any("\ufffd" in piece for piece in pieces)
@@ -132,6 +136,34 @@ def test_streams_of_pieces_say_what_the_tokens_say(texts: list[str], data: st.Da
 
 byte_level_once = cache(byte_level)
 sentence_pieces_once = cache(sentence_pieces)
+
+
+@cache
+def bytes_alone() -> Tokenizer:
+    """A tokenizer whose tokens are single bytes."""
+    words = {f"<0x{byte:02X}>": byte for byte in range(256)}
+    tokenizer = Tokenizer(models.BPE(words, [], byte_fallback=True))
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    return tokenizer
+
+
+@pytest.mark.parametrize("made", [bytes_alone, byte_level_once, sentence_pieces_once])
+@pytest.mark.parametrize("before", ["", "a", "üüüüa", "xx森森森a", "鱻🐈🐈🐈", "a\ufffd", "\ufffd" * 9])
+@pytest.mark.parametrize("after", ["läuft", "🐈x", "鱻", " a"])
+def test_streams_go_on_from_any_place_of_a_text(
+    made: Callable[[], Tokenizer], before: str, after: str
+) -> None:
+    tokenizer = made()
+    start = tokenizer.encode(before).ids
+    tokens = tokenizer.encode("a" + after, add_special_tokens=False).ids[1:]
+    begun, whole = tokenizer.decode(start), tokenizer.decode(start + tokens)
+    held = TokenBytes(tokenizer)
+    for cut in range(len(tokens)):
+        # A character within which the text before ends is told with what ends it.
+        known = whole[: len(begun) + len(b"".join(map(held.of, tokens[:cut])).decode(errors="ignore"))]
+        stream = TextStream(tokenizer, held, [*start, *tokens[:cut]])
+        pieces = [*map(stream.add, tokens[cut:]), stream.finish()]
+        assert known + "".join(pieces) == whole
 
 
 @settings(deadline=None)
@@ -324,6 +356,9 @@ def test_calls_with_other_things_than_texts_and_tokens(usual: LanguageModel, tmp
         (lambda: usual.embed("Once"), "embed takes a list of texts"),
         (lambda: usual.encode(["Once"]), "encode takes a text, got"),  # type: ignore[arg-type]
         (lambda: usual.decode([-1]), "no token -1"),
+        (lambda: usual.token_bytes(-1), "no token -1"),
+        (lambda: usual.token_bytes(1 << 32), "no token 4294967296"),
+        (lambda: usual.token_bytes("a"), "a whole number"),  # type: ignore[arg-type]
         (lambda: usual.decode("Once"), "decode takes tokens"),  # type: ignore[arg-type]
         # The last of them would be taken for one counted from behind.
         (lambda: loom.text.perplexity(usual, [5, 3, -1]), "the text has token -1; the network knows 400"),
@@ -407,6 +442,33 @@ def test_perplexity(usual: LanguageModel) -> None:
     ):
         with pytest.raises(loom.ConfigError, match=reason):
             loom.text.perplexity(usual, **{"text": text, **wrong})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("end", [nn.Softmax(), nn.Sequential([nn.Softmax()])])
+def test_networks_that_make_probabilities_write_as_those_that_make_scores(end: nn.Layer) -> None:
+    scores = decoder(400)
+    layers = [layer.config for layer in scores.layers]
+    shares = loom.Sequential([*layers, end], input_shape=64)
+    shares.load_state_dict(scores.state_dict())
+    talks, other = (LanguageModel(net, byte_level_once(), capacity=60) for net in (scores, shares))
+    guesses = LanguageModel(copy.deepcopy(shares), byte_level_once(), capacity=60)
+    ways: list[dict[str, Any]] = [{"temperature": 0.3, "seed": 1}, {"top_p": 0.5, "typical": 0.9, "seed": 2}]
+    for way in [*ways, {"temperature": 0.0}]:
+        options: Any = {"max_tokens": 20, "frequency_penalty": 0.5, **way}
+        expected = talks.complete(PROMPT, logprobs=2, **options)
+        found = other.complete(PROMPT, logprobs=2, **options)
+        assert found.text == expected.text
+        for one, two in zip(found.tokens, expected.tokens, strict=True):
+            assert one.logprob == pytest.approx(two.logprob, abs=1e-4)
+        stream = other.generate(PROMPT, draft=guesses, **options)
+        assert stream.finish().text == expected.text
+        assert stream.right_tokens == stream.guessed_tokens
+        assert other.complete_all([PROMPT], **options)[0].text == found.text
+    text = TEXTS[0]
+    assert loom.text.perplexity(other, text) == pytest.approx(loom.text.perplexity(talks, text), rel=1e-5)
+    pair = {"prompt": PROMPT, "chosen": " a", "rejected": " b"}
+    with pytest.raises(loom.ConfigError, match="align: the network ends in a softmax"):
+        loom.text.align(other, [pair])
 
 
 def test_vectors_of_a_decoder_are_those_before_its_head() -> None:

@@ -100,6 +100,24 @@ def test_a_model_that_guesses_itself_is_always_right() -> None:
         assert stream.right_tokens == stream.guessed_tokens >= 35
 
 
+@pytest.mark.parametrize(("words", "small_words"), [(400, 464), (464, 400), (400, 380)])
+def test_tables_that_are_filled_up_differently_guess_for_each_other(words: int, small_words: int) -> None:
+    talks = LanguageModel(decoder(words), TOKENIZER, capacity=60)
+    small = LanguageModel(decoder(small_words, seed=5, blocks=1), TOKENIZER, capacity=60)
+    changes: tuple[Any, ...] = (
+        {"temperature": 0.0},
+        {"repetition_penalty": 1.3, "seed": 1, "typical": 0.9},
+        {"logit_bias": {399: 20.0}, "seed": 2},
+    )
+    guessed = 0
+    for options in changes:
+        plain = talks.complete("Once upon", max_tokens=30, **options)
+        stream = talks.generate("Once upon", max_tokens=30, draft=small, **options)
+        assert stream.finish().tokens == plain.tokens
+        guessed += stream.guessed_tokens
+    assert guessed
+
+
 def test_what_is_looked_up_is_what_has_followed() -> None:
     sampler = Sampler(Sampling(), [], 50)
     lookup = Lookup()

@@ -18,7 +18,7 @@ from loom.command_line import main, serve, tune
 from loom.errors import ConfigError, InvalidValueError, ShapeError
 from loom.network import adapter_files
 from loom.text import ChatTemplate, Examples, LanguageModel, Vocabulary, align, examples, fine_tune
-from text_models import CHAT, byte_level, decoder, write_folder
+from text_models import CHAT, byte_level, decoder, sentence_pieces, write_folder
 
 SPECIAL = {"eos_token": "</s>"}
 TALK = [
@@ -72,6 +72,19 @@ def test_of_completions_what_is_behind_the_prompt_counts(usual: LanguageModel) -
     assert [learned(usual, data, row) for row in range(3)] == [" a time</s>", "Once<|end|>", "Once<|end|>"]
     whole = examples(usual, rows, completions=False)
     assert learned(usual, whole).endswith(" upon a time</s>")
+
+
+@pytest.mark.parametrize("made", [byte_level, sentence_pieces, lambda: sentence_pieces(prefix=False)])
+def test_completions_go_on_from_prompts_without_a_space_of_the_tokenizer(made: Any) -> None:
+    tokenizer = made()
+    talks = LanguageModel(decoder(tokenizer.get_vocab_size()), Vocabulary(tokenizer, frozenset({1})))
+    for prompt, completion in (("2 + 3 =", " 5"), ("The so", "ns had"), ("a\n", "  森 é"), ("a", "</s>")):
+        data = examples(talks, [{"prompt": prompt, "completion": completion}])
+        tokens = [*data.x[0], data.y[0, -1]]
+        text = talks.decode(tokens[:-1], special=True).removeprefix("<s>").removeprefix(" ")
+        assert text == prompt + completion
+        learned = data.y[0][data.weight[0] > 0]
+        assert b"".join(map(talks.token_bytes, learned[:-1])) == completion.encode()
 
 
 def test_all_of_a_text_counts_but_its_first_token(usual: LanguageModel) -> None:
@@ -368,6 +381,26 @@ def test_the_better_answer_becomes_the_likelier_one() -> None:
 
 
 # The command
+
+
+@pytest.mark.parametrize("shards", [2, 3, 8])
+def test_pairs_stay_together_in_the_shards_of_a_step(shards: int) -> None:
+    rows = [
+        {"prompt": "Once upon", "chosen": chosen, "rejected": rejected}
+        for chosen, rejected in ((" a cat", " a time"), (" a mill", " time"), (" sons", " the cat had"))
+    ]
+    found = []
+    for count in (None, shards):
+        owner = model()
+        # Steps of five pairs, and of one.
+        config = loom.TrainingConfig(
+            epochs=2, batch_size=5, optimizer="sgd", learning_rate=0.1, shards=count, verbose=False
+        )
+        result = align(owner, rows * 2, config, adapter=None, beta=0.5)
+        found.append((result.history["loss"], owner.network.state_dict()))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
+    for name, array in found[0][1].items():
+        np.testing.assert_allclose(found[1][1][name], array, atol=1e-5, err_msg=name)
 
 
 def test_tune_writes_an_adapter_and_the_merged_network(

@@ -214,6 +214,11 @@ def test_what_a_folder_says(tmp_path: Path) -> None:
     assert packed.chat_text([]) == "of its own"
     assert packed.vocabulary.end == {1}
     assert packed.vocabulary.sampling == {"temperature": 0.5, "top_k": 20, "typical": 0.9}
+    # Without draws scores are still changed, as by transformers.
+    (folder / "generation_config.json").write_text(
+        '{"do_sample": false, "temperature": 0.5, "repetition_penalty": 1.1}'
+    )
+    assert loom.text.load(folder).vocabulary.sampling == {"temperature": 0.0, "repetition_penalty": 1.1}
     assert packed.capacity == 10
     assert packed.network.layers[0].dtype == "int8"
 

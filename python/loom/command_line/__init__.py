@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             None if arguments is None else list(arguments), prog_name="loom", standalone_mode=False
         )
     except LoomError as error:
-        sys.stderr.write(f"loom: {error}\n")
+        sys.stderr.write(f"loom: {_told(error)}\n")
         return 1
     except click.Abort:
         return 130
@@ -100,3 +100,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         raise SystemExit(error.exit_code) from None
     return status if isinstance(status, int) else 0
+
+
+def _told(error: LoomError) -> str:
+    """Returns what is wrong, in words alone: the system's numbers of errors say nothing here."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    return str(error)

@@ -43,7 +43,8 @@ def value_and_gradient(
         The loss, and its gradient with respect to the output.
 
     Raises:
-        ShapeError: Output and target do not fit together.
+        ShapeError: Output, target and weight do not fit together.
+        DataError: Nothing has a weight, or there are more or fewer targets than rows.
         ConfigError: A setting is out of range.
     """
     given = as_numpy(output, what="output")
@@ -59,7 +60,12 @@ def value_and_gradient(
         raise DataError(f"output has {len(scores)} rows but target {len(wanted)}")
     weights = None
     if weight is not None:
-        weights = as_real_array(weight, "float64", what="weight").tolist()
+        counts = as_real_array(weight, "float64", what="weight")
+        if counts.shape != (len(scores),):
+            raise ShapeError(f"weight must be ({len(scores)},), a number for each row, got {counts.shape}")
+        if not counts.any():
+            raise DataError("the weight of every row is zero, and at least one must count")
+        weights = counts.tolist()
     own = getattr(resolved, "value_and_gradient", None)
     if own is not None:
         made: tuple[float, RealArray] = own(scores, wanted, weights)

@@ -26,7 +26,8 @@ class DPO(ComputedLoss):
     `-log sigmoid(beta (log(p(chosen) / r(chosen)) - log(p(rejected) / r(rejected))))`, the mean over pairs,
     with p the probability of a text's answer by the network and r by the network that is gone out from. Rows
     0, 2, 4 of a batch are chosen and those behind each rejected, so batches come from an iterable and not
-    from arrays that are shuffled; outputs are scores, (rows, steps, classes). `DPO.targets` makes targets;
+    from arrays that are shuffled; where a step is cut into shards each must have whole pairs, as data of
+    `loom.data.by_shard` can say. Outputs are scores, (rows, steps, classes). `DPO.targets` makes targets;
     `loom.text.align` does all of it.
 
     It is computed by NumPy on the CPU, on every device.
@@ -81,7 +82,8 @@ class DPO(ComputedLoss):
         if output.ndim != 3 or len(output) % 2:
             raise ShapeError(
                 f"loss {self.kind}: takes scores (rows, steps, classes) of an even number of rows, chosen "
-                f"and rejected by turns, got {output.shape}"
+                f"and rejected by turns, got {output.shape}; where a step is cut into shards, data of "
+                "loom.data.by_shard says which pairs each has"
             )
         before = target[:, -1].astype(np.float64) / _PARTS
         labels = target.astype(np.int64)

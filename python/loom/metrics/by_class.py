@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ class Counted(Metric):
     """Base of what is made of hits, predictions and targets of every class."""
 
     __slots__ = ()
-    _average: ClassVar[AverageName] = "auto"
+    average: AverageName
 
     def __call__(self, outputs: ArrayLike, targets: ArrayLike, threshold: float | None = None) -> float:
         """Computes the figure.
@@ -48,7 +48,7 @@ class Counted(Metric):
             DataError: There are no rows, or a target is no class of the outputs.
         """
         right, predicted, wanted, labels = _counts(outputs, targets, threshold)
-        average = getattr(self, "average", self._average)
+        average = self.average
         if average == "auto" and len(wanted) == 2 and not labels:
             return float(self._share(right, predicted, wanted)[1])
         if average == "micro":
@@ -131,8 +131,12 @@ class F1(_Averaged):
 
 @FAMILY.register("iou")
 @dataclass(frozen=True)
-class IoU(Counted):
-    """Intersection over union (Jaccard 1912): of class 1 where there are two, else the mean over classes."""
+class IoU(_Averaged):
+    """Intersection over union (Jaccard 1912).
+
+    Args:
+        average: How the classes' figures become one, as in `Precision`.
+    """
 
     def _share(
         self, right: NDArray[np.float64], predicted: NDArray[np.float64], wanted: NDArray[np.float64]

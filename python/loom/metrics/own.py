@@ -111,9 +111,10 @@ class TopKAccuracy(Metric):
 @FAMILY.register("perplexity")
 @dataclass(frozen=True)
 class Perplexity(Metric):
-    """Among how many classes a model wavers: e to the mean cross-entropy of its logits.
+    """Among how many classes a model wavers: e to the mean cross-entropy.
 
-    It is computed at the end of an epoch, from all outputs.
+    It is computed at the end of an epoch, from all outputs. These are logits, or where all of them can be
+    probabilities, none negative and rows that sum to 1, such as a softmax at the network's end makes.
 
     Examples:
         >>> round(loom.metrics.Perplexity()([[0.0, 0.0, 0.0, 0.0]], [2]), 6)
@@ -126,10 +127,16 @@ class Perplexity(Metric):
         """Computes the perplexity.
 
         Args:
-            outputs: (rows, ..., classes) logits, or (rows, classes, height, width).
+            outputs: (rows, ..., classes) logits or probabilities, or (rows, classes, height, width).
             targets: Class indices or one-hot rows.
         """
+        # Reports take metrics themselves.
+        from loom.reports.outputs import may_be_probabilities
+
         scores, classes = class_table(outputs, targets)
+        if may_be_probabilities(scores):
+            # As "nll" has it.
+            scores = np.log(np.maximum(scores, 1e-12))
         largest = scores.max(axis=1, keepdims=True)
         sums = np.log(np.exp(scores - largest).sum(axis=1)) + largest[:, 0]
         return float(np.exp(np.mean(sums - np.take_along_axis(scores, classes[:, None], axis=1)[:, 0])))

@@ -186,6 +186,9 @@ def _alone(path: Path, found: Format) -> Listed:
         config = json.loads(text_of(path / "config.json"))
     with open_tensors(path) as tensors:
         layers, asked = _guessed(tensors, config)
+        if found.name in ("gguf", "hugging face") and not config.get("tie_word_embeddings"):
+            # Where these say what the network is, a head with a table of its own is a dense layer.
+            layers = {name: "dense" if kind == "tied_head" else kind for name, kind in layers.items()}
         made = [
             InspectedTensor(
                 name,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from loom.engine.ports import Ports
     from loom.training.trainable import TrainableNetwork
 
-__all__ = ["predict_classes", "predict_probabilities", "threshold"]
+__all__ = ["ending", "predict_classes", "predict_probabilities", "threshold"]
 
 _OF_SCORES = ("cross_entropy", "focal", "binary_cross_entropy", "binary_focal", "kl_divergence", "ctc")
 """Losses that apply the softmax or the sigmoid by themselves, whatever stands before."""
@@ -165,7 +165,7 @@ def predict_probabilities(self: TrainableNetwork, x: ArrayLike, batch_size: int 
     if ports is not None and ports.outputs:
         return cast("RealArray", _of_outputs(self, ports, x, batch_size))
     loss = _loss_name(self)
-    end = _end(engine_of(self))
+    end = ending(engine_of(self))
     if loss is not None and loss not in _OF_CLASSES and end != "sigmoid":
         raise StateError(
             f'the network was trained by the loss "{loss}", whose outputs are no scores of classes: '
@@ -178,8 +178,13 @@ def predict_probabilities(self: TrainableNetwork, x: ArrayLike, batch_size: int 
     return _probabilities(outputs, end, loss)
 
 
-def _end(engine: Engine, cell: Sequence[int] | None = None) -> str:
-    """Returns "softmax" or "sigmoid" where a cell's outputs are probabilities already, otherwise ""."""
+def ending(engine: Engine, cell: Sequence[int] | None = None) -> str:
+    """Returns "softmax" or "sigmoid" where a cell's outputs are probabilities already, otherwise "".
+
+    Args:
+        engine: The network's.
+        cell: The cell; the last one where None.
+    """
     from loom.diagnosis.case import SIGMOIDS, SOFTMAXES, ending_at
 
     end = ending_at(engine, cell)
@@ -199,7 +204,7 @@ def _of_outputs(network: TrainableNetwork, ports: Ports, x: object, batch_size: 
     outputs = cast("dict[str, Any]", predict(network, cast("ArrayLike", x), batch_size))
     found: dict[str, RealArray] = {}
     for name, values in outputs.items():
-        loss, end = trained.get(name), _end(engine, cells[name])
+        loss, end = trained.get(name), ending(engine, cells[name])
         unknown = _is_number(values) if loss is None else loss not in _OF_CLASSES
         if unknown and end != "sigmoid":
             continue

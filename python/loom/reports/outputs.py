@@ -11,7 +11,16 @@ from loom._typing import ArrayLike
 from loom.convert import as_numpy, as_real_array
 from loom.errors import DataError, DTypeError, ShapeError
 
-__all__ = ["ClassTable", "Decision", "class_axis", "class_table", "decide", "doubles", "logistic"]
+__all__ = [
+    "ClassTable",
+    "Decision",
+    "class_axis",
+    "class_table",
+    "decide",
+    "doubles",
+    "logistic",
+    "may_be_probabilities",
+]
 
 # How far a row may be from summing to 1 and still hold probabilities: those of 16-bit arithmetic are.
 _SUM_TOLERANCE = 1e-3
@@ -92,6 +101,17 @@ def class_table(outputs: ArrayLike, labels: ArrayLike, *, what: tuple[str, str])
     return ClassTable(np.moveaxis(given, axis, -1).reshape(-1, width), classes, per_place)
 
 
+def may_be_probabilities(rows: NDArray[np.float64]) -> bool:
+    """Whether all rows can be probabilities: none is negative, and they sum to 1, or single ones are no more.
+
+    Args:
+        rows: (places, classes) outputs, or (places, 1).
+    """
+    summed = rows.shape[1] == 1 or np.abs(rows.sum(axis=1) - 1.0).max(initial=0.0) <= _SUM_TOLERANCE
+    held = rows.min(initial=0.0) >= 0.0 and rows.max(initial=0.0) <= 1.0 + _SUM_TOLERANCE
+    return bool(summed and held)
+
+
 def decide(scores: NDArray[np.float64], logits: bool | None, *, what: str) -> Decision:
     """Says which class every row of outputs means, and how likely each is.
 
@@ -114,10 +134,7 @@ def decide(scores: NDArray[np.float64], logits: bool | None, *, what: str) -> De
     known = np.isfinite(scores[np.arange(len(scores)), top])
     rows = scores[known]
     if logits is None:
-        summed = single or np.abs(rows.sum(axis=1) - 1.0).max(initial=0.0) <= _SUM_TOLERANCE
-        logits = not (
-            summed and rows.min(initial=0.0) >= 0.0 and rows.max(initial=0.0) <= 1.0 + _SUM_TOLERANCE
-        )
+        logits = not may_be_probabilities(rows)
     elif not logits and (rows.min(initial=0.0) < 0.0 or rows.max(initial=0.0) > 1.0 + _SUM_TOLERANCE):
         raise DataError(
             f"{what} from {rows.min():g} to {rows.max():g} are no probabilities; say logits=True if they "

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any, Literal, TypeVar
 
 from loom._native import __version__
-from loom.errors import LoomError
+from loom.errors import ConfigError, LoomError
 from loom.serving.bodies import body_within
 from loom.serving.limits import RateLimit
 from loom.serving.measures import LanguageMeasures
@@ -29,6 +29,7 @@ from loom.serving.openai_requests import (
 from loom.serving.settings import LanguageSettings
 from loom.serving.turns import Turns
 from loom.text import ContextLengthError, Generation, LanguageModel, Options
+from loom.text.errors import OptionError
 
 __all__ = ["language_application"]
 
@@ -100,7 +101,10 @@ def language_application(
         made = []
         if isinstance(request, ChatRequest) and request.tools:
             # A model that knows no tools says so.
-            model.tool_reader()
+            try:
+                model.tool_reader()
+            except LoomError as error:
+                raise RequestError(str(error), "tools") from error
         prompts: list[Any] = [None] if isinstance(request, ChatRequest) else request.prompts
         for prompt in prompts:
             for choice in range(request.choices):
@@ -210,10 +214,13 @@ def language_application(
         if body is None:
             raise RequestError(f"a body has {settings.max_bytes:,} bytes at most", None, 413)
         asked = read_request(path, body, settings.name, settings.max_tokens, settings.max_choices)
-        if isinstance(asked, EmbeddingRequest):
-            return await _while_listening(request, embedded(asked, deadline))
-        # Long texts take a while to become tokens.
-        generations = await asyncio.wait_for(run_in_threadpool(begun, asked), deadline - monotonic())
+        try:
+            if isinstance(asked, EmbeddingRequest):
+                return await _while_listening(request, embedded(asked, deadline))
+            # Long texts take a while to become tokens.
+            generations = await asyncio.wait_for(run_in_threadpool(begun, asked), deadline - monotonic())
+        except ConfigError as error:
+            raise _blamed(error, asked) from error
         if asked.stream:
             return StreamingResponse(
                 events(asked, generations, deadline),
@@ -310,10 +317,27 @@ def _as_refusal(error: BaseException, settings: LanguageSettings) -> RequestErro
         return error
     if isinstance(error, asyncio.TimeoutError):
         return RequestError(f"not answered within {settings.timeout:g} seconds", None, 504)
-    if isinstance(error, ContextLengthError):
-        return RequestError(str(error), "messages", 400, "context_length_exceeded")
     # What a request asks for is wrong by its value, or the network has failed.
     return RequestError(str(error), None, 400 if isinstance(error, ValueError) else 500)
+
+
+# What options are called in requests, where that is not their own name.
+_ASKED = {
+    **dict.fromkeys(("regex", "json_schema", "grammar"), "response_format"),
+    "values": "chat_template_kwargs",
+}
+
+
+# What requests call their texts.
+_TEXTS = {ChatRequest: "messages", CompletionRequest: "prompt", EmbeddingRequest: "input"}
+
+
+def _blamed(error: ConfigError, request: CompletionRequest | ChatRequest | EmbeddingRequest) -> RequestError:
+    """Returns what is told of a request that the model refuses, with what of it is wrong."""
+    if isinstance(error, OptionError):
+        return RequestError(str(error), _ASKED.get(error.option, error.option))
+    code = "context_length_exceeded" if isinstance(error, ContextLengthError) else None
+    return RequestError(str(error), _TEXTS[type(request)], 400, code)
 
 
 async def _while_listening(request: Any, work: Coroutine[Any, Any, T]) -> T:  # noqa: ANN401 - Starlette's

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from loom.errors import LoomError
-from loom.text import Options
+from loom.text import Options, Sampling
 
 __all__ = ["ChatRequest", "CompletionRequest", "EmbeddingRequest", "RequestError", "read_request"]
 
@@ -265,6 +265,7 @@ def _options(fields: _Fields, limit: int | None, logprobs: int | None) -> Option
         value = fields.take(name, (int, float), "a number")
         if value is not None:
             options[ours] = value
+            _checked(name, {ours: value})
     seed = fields.take("seed", int, "a whole number")
     if seed is not None:
         # OpenAI's are signed.
@@ -278,9 +279,18 @@ def _options(fields: _Fields, limit: int | None, logprobs: int | None) -> Option
         options["logit_bias"] = {int(token): bias for token, bias in biases.items()}
     except ValueError as error:
         raise RequestError("logit_bias must be numbers by token id", "logit_bias") from error
+    _checked("logit_bias", {"logit_bias": options["logit_bias"]})
     options.update(_form(fields.take("response_format", dict, "an object", {})))
-    # The model checks them as it reads them.
+    # The model checks the others as it reads them.
     return cast("Options", options)
+
+
+def _checked(name: str, settings: dict[str, Any]) -> None:
+    """Refuses settings of `Sampling` that are out of range."""
+    try:
+        Sampling(**settings)
+    except LoomError as error:
+        raise RequestError(str(error), name) from error
 
 
 def _form(told: dict[str, Any]) -> dict[str, Any]:

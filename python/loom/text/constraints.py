@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from loom.errors import ConfigError, StateError
 from loom.extras import require
+from loom.text.errors import OptionError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -60,13 +61,13 @@ def form_of(regex: object = None, json_schema: object = None, grammar: object = 
     if name == "json_schema":
         return name, _json_grammar(library, value)
     if not isinstance(value, str) or not value:
-        raise ConfigError(f"generate: {name} must be a text that is not empty, got {value!r:.60}")
+        raise OptionError(f"generate: {name} must be a text that is not empty, got {value!r:.60}", name)
     if name == "regex":
         return name, str(library.LLMatcher.grammar_from_regex(value))
     try:
         return name, str(library.grammar_from("grammar", value))
     except ValueError as error:
-        raise ConfigError(f"generate: grammar: {error}") from error
+        raise OptionError(f"generate: grammar: {error}", name) from error
 
 
 def _json_grammar(library: Any, schema: object) -> str:  # noqa: ANN401 - llguidance
@@ -79,17 +80,18 @@ def _json_grammar(library: Any, schema: object) -> str:  # noqa: ANN401 - llguid
         try:
             schema = json.loads(schema)
         except ValueError as error:
-            raise ConfigError(f"generate: json_schema is no JSON: {error}") from error
+            raise OptionError(f"generate: json_schema is no JSON: {error}", "json_schema") from error
     if not isinstance(schema, (Mapping, bool)):
-        raise ConfigError(
+        raise OptionError(
             "generate: json_schema must be a JSON Schema, a model of pydantic, or True for any object, "
-            f"got {schema!r:.60}"
+            f"got {schema!r:.60}",
+            "json_schema",
         )
     try:
         text = json.dumps(schema)
         return str(library.LLMatcher.grammar_from_json_schema(text, defaults=_JSON))
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"generate: json_schema: {error}") from error
+        raise OptionError(f"generate: json_schema: {error}", "json_schema") from error
 
 
 _STUCK = (
@@ -102,19 +104,17 @@ _ENDS_ALONE = (
     "ignore_end=True, which takes them as text"
 )
 
-_MARK = "\x02"
-
 
 class _Words:
     """A vocabulary as llguidance reads it."""
 
-    def __init__(self, tokens: list[bytes], special: list[int], tokenizer: Tokenizer) -> None:
+    def __init__(self, tokens: list[bytes], special: list[int], token_bytes: TokenBytes) -> None:
         # The names are llguidance's.
         self.tokens = tokens
         self.special_token_ids = special
         self.eos_token_id = len(tokens) - 1
         self.bos_token_id = None
-        self._tokenizer = tokenizer
+        self._token_bytes = token_bytes
         hidden = {*special, len(tokens) - 1}
         self._numbers = {held: number for number, held in enumerate(tokens) if held and number not in hidden}
         self._longest = max(map(len, self._numbers), default=0)
@@ -122,13 +122,12 @@ class _Words:
     def __call__(self, text: bytes | str) -> list[int]:
         """Returns the tokens of text that goes on from other text: what a form leaves no choice in."""
         raw = text.encode() if isinstance(text, str) else bytes(text)
-        # Behind a character that no token is merged with, since tokenizers may put a space before a text.
-        whole = _MARK + raw.decode("utf-8", "replace")
-        ids = list(self._tokenizer.encode(whole, add_special_tokens=False).ids)
-        for begin in range(1, min(len(ids), 4) + 1):
-            if b"".join(self.tokens[token] for token in ids[begin:]) == raw:
-                return ids[begin:]
-        return self._greedy(raw)
+        said = raw.decode("utf-8", "replace")
+        found = self._token_bytes.behind(said) if said.encode() == raw else None
+        # A tokenizer may know tokens that the network makes no scores of.
+        if found is None or max(found, default=0) >= self.eos_token_id:
+            return self._greedy(raw)
+        return found
 
     def _greedy(self, raw: bytes) -> list[int]:
         found, place = [], 0
@@ -172,6 +171,13 @@ class Constraints:
             ConfigError: The form is wrong, or more than llguidance reads.
         """
         library = require("llguidance", extra="text", purpose=f"{form[0]}=")
+        if self._token_bytes.apart:
+            raise OptionError(
+                f"generate: {form[0]}: this tokenizer has {self._token_bytes.apart}, with which a text is "
+                "more than its tokens one behind the other; answers of a form need a tokenizer that merges "
+                "bytes, is of SentencePiece's kind, or has a decoder such as decoders.Fuse()",
+                form[0],
+            )
         # For big vocabularies it takes a second: once.
         with self._lock:
             if self._made is None:
@@ -179,7 +185,7 @@ class Constraints:
         matcher = library.LLMatcher(self._made, form[1], log_level=0)
         if matcher.is_error():
             told = str(matcher.get_error()).strip().splitlines()
-            raise ConfigError(f"generate: {form[0]}: {told[0] if told else 'it is not understood'}")
+            raise OptionError(f"generate: {form[0]}: {told[0] if told else 'it is not understood'}", form[0])
         return Constraint(matcher, self.words, end)
 
     def _vocabulary(self, library: Any) -> Any:  # noqa: ANN401 - llguidance
@@ -187,7 +193,7 @@ class Constraints:
         special = [number for number, token in added.items() if token.special and number < self.words]
         tokens = [self._token_bytes.of(token) for token in range(self.words)]
         # One more, which stands for the end: models have none, one, or several.
-        words = _Words([*tokens, b"<end>"], [*special, self.words], self._tokenizer)
+        words = _Words([*tokens, b"<end>"], [*special, self.words], self._token_bytes)
         return library.LLTokenizer(library.TokenizerWrapper(words), eos_token=self.words)
 
 

@@ -241,7 +241,7 @@ def completed(model: LanguageModel, prompt: object, completion: object, number: 
         ConfigError: They are none.
     """
     if isinstance(prompt, str) and isinstance(completion, str):
-        before, after = model.encode(prompt), model.encode(completion, special=False) + _end(model)
+        before, after = model.encode(prompt), _going_on(model, prompt, completion) + _end(model)
         return Spelled(before + after, [False] * len(before) + [True] * len(after))
     if _are_messages(prompt) and (isinstance(completion, str) or _are_messages(completion)):
         said = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
@@ -251,6 +251,14 @@ def completed(model: LanguageModel, prompt: object, completion: object, number: 
         f"examples: row {number}: a prompt and what completes it are texts, or messages with a text or "
         f"messages, got {shown(prompt)} and {shown(completion)}"
     )
+
+
+def _going_on(model: LanguageModel, prompt: str, completion: str) -> list[int]:
+    """Returns the tokens of what completes a prompt, as the model is to write them behind it."""
+    # Both checks of texts, and what is left where no tokens say it as it is.
+    alone = model.encode(completion, special=False)
+    behind = model.tokens_behind(completion) if prompt else None
+    return alone if behind is None else behind
 
 
 def _are_messages(given: object) -> bool:

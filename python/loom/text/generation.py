@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from loom.errors import NonFiniteError, StateError
+from loom.errors import ConfigError, NonFiniteError, StateError
 from loom.text.constraints import Constraint
 from loom.text.guessing import Guesser
 from loom.text.sampling import Choice, Sampler
+from loom.text.scores import as_scores
 from loom.text.sessions import Lease, Reader, Sessions
 from loom.text.streaming import Stopper, TextStream
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from typing_extensions import Self
 
-__all__ = ["Completion", "Finish", "Generation", "Plan"]
+    from loom.text.token_bytes import TokenBytes
+
+__all__ = ["ENDLESS", "Completion", "Finish", "Generation", "Plan"]
 
 Finish = Literal["stop", "length"]
 """Why an answer has ended: by a token or text that ends it, or because it is as long as it may be."""
@@ -34,8 +37,8 @@ _SOON = 0.02
 _MOST_TOGETHER = 32
 """The most of them."""
 
-_BEFORE = 8
-"""Tokens of the prompt that the first ones of an answer are decoded with."""
+ENDLESS = 1 << 62
+"""The most tokens of an answer that goes on past the capacity until something ends it."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Plan:
         guesser: Guesses tokens ahead; None where none are.
         sinks: How many of the first tokens stay where the answer goes on past the capacity; None where it
             does not.
+        probable: Whether the network makes probabilities, and no scores.
     """
 
     sampler: Sampler
@@ -85,6 +89,7 @@ class Plan:
     constraint: Constraint | None = None
     guesser: Guesser | None = None
     sinks: int | None = None
+    probable: bool = False
 
 
 class Generation(Iterator[str]):
@@ -97,13 +102,20 @@ class Generation(Iterator[str]):
         ...     print(piece, end="", flush=True)
     """
 
-    def __init__(self, sessions: Sessions, tokenizer: Tokenizer, prompt: Sequence[int], plan: Plan) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        tokenizer: Tokenizer,
+        token_bytes: TokenBytes,
+        prompt: Sequence[int],
+        plan: Plan,
+    ) -> None:
         self._sessions = sessions
         self._prompt = list(prompt)
         self._plan = plan
         self._sampler = plan.sampler
         self._most = plan.most
-        self._stream = TextStream(tokenizer, self._prompt[-_BEFORE:])
+        self._stream = TextStream(tokenizer, token_bytes, self._prompt)
         self._stopper = Stopper(plan.stop)
         self._text: list[str] = []
         self._lease: Lease | None = None
@@ -169,10 +181,24 @@ class Generation(Iterator[str]):
         return next(self._work, None)
 
     def finish(self) -> Completion:
-        """Goes on to the end, and returns all of it."""
+        """Goes on to the end, and returns all of it.
+
+        Raises:
+            ConfigError: It has none.
+        """
+        self.check_ends()
         for _ in self._work:
             pass
         return self.completion()
+
+    def check_ends(self) -> None:
+        """Refuses, with a ConfigError, an answer that nothing ends."""
+        plan = self._plan
+        if self._most == ENDLESS and not (plan.end or plan.stop or plan.constraint):
+            raise ConfigError(
+                "generate: with sinks an answer goes on past the capacity, and nothing would end this one: "
+                "give max_tokens, or stop"
+            )
 
     def completion(self) -> Completion:
         """Returns all of it, as far as it is made."""
@@ -354,6 +380,8 @@ class Generation(Iterator[str]):
             raise NonFiniteError(
                 f"scores after {self.prompt_tokens + len(self.tokens)} tokens hold NaN or infinity"
             )
+        if self._plan.probable:
+            scores = as_scores(scores)
         constraint = self._plan.constraint
         if constraint is None:
             return self._sampler.choose(scores)

@@ -12,12 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+import numpy as np
+
 from loom.errors import ConfigError, StateError
+from loom.text.scores import as_scores, makes_probabilities
 from loom.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from loom.network import Network
     from loom.text.constraints import Constraint
     from loom.text.sampling import Sampler
     from loom.text.sessions import Lease
@@ -35,6 +39,7 @@ class Model(Protocol):
     """What a guesser asks of a language model."""
 
     capacity: int
+    network: Network
     vocabulary: Vocabulary
 
     def lease(self, tokens: Sequence[int]) -> Lease:
@@ -128,13 +133,16 @@ class SmallModel:
         self._model = model
         self._count = _Count()
         self._lease: Lease | None = None
+        self._probable = makes_probabilities(model.network)
 
     def guess(
         self, context: Sequence[int], room: int, sampler: Sampler, constraint: Constraint | None
     ) -> list[int]:
         """Returns what the smaller model chooses."""
         count = min(self._count.next, room, self._model.capacity - len(context) + 1)
-        if count <= 0:
+        # Networks of one tokenizer may differ in how far their tables are filled up behind its tokens.
+        words = self._model.network.output_shape[-1]
+        if count <= 0 or max(context) >= words:
             return []
         lease = self._lease or self._model.lease(context)
         self._lease = lease
@@ -152,9 +160,10 @@ class SmallModel:
             scores = _read(lease, context)
         while True:
             allowed = None if constraint is None else constraint.allowed()
-            token = sampler.choose(scores, allowed).token
+            known = as_scores(scores) if self._probable else scores
+            token = sampler.choose(_as_wide(known, sampler.words), allowed).token
             guessed.append(token)
-            if len(guessed) == count or token in self._model.vocabulary.end:
+            if len(guessed) == count or token in self._model.vocabulary.end or token >= words:
                 return guessed
             if constraint is not None:
                 # The smaller model may know fewer ends than the one whose answer it is.
@@ -182,6 +191,14 @@ def _read(lease: Lease, context: Sequence[int]) -> NDArray[Any]:
         scores: NDArray[Any] = lease.feed(context[len(lease.seen) :][: lease.piece])[-1]
         if len(lease.seen) == len(context):
             return scores
+
+
+def _as_wide(scores: NDArray[Any], words: int) -> NDArray[Any]:
+    """Returns scores of so many tokens; those that are missing are the least likely."""
+    missing = words - len(scores)
+    if missing <= 0:
+        return scores[:words]
+    return np.pad(scores, (0, missing), constant_values=np.finfo(scores.dtype).min)
 
 
 def guesser_of(draft: object, model: Model) -> Guesser | None:

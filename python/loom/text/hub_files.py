@@ -128,8 +128,6 @@ def _ends(*files: Mapping[str, Any]) -> set[int]:
 
 def _sampling(generation: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what generation_config.json recommends."""
-    if generation.get("do_sample") is False:
-        return {"temperature": 0.0}
     numbers = {
         ours: generation[name]
         for name, ours in _SAMPLING.items()
@@ -137,6 +135,10 @@ def _sampling(generation: Mapping[str, Any]) -> dict[str, Any]:
     }
     if "top_k" in numbers:
         numbers["top_k"] = int(numbers["top_k"])
+    if generation.get("do_sample") is False:
+        # What changes scores counts for the likeliest token, too; what is drawn from does not.
+        penalties = {name: value for name, value in numbers.items() if name == "repetition_penalty"}
+        return {"temperature": 0.0, **penalties}
     return numbers
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from loom._settings.checks import whole
 from loom.errors import ConfigError
 from loom.text.sampling import log_probabilities
+from loom.text.scores import as_scores, makes_probabilities
 from loom.text.sessions import PIECE
 from loom.text.tokens import check_known, read_tokens
 
@@ -54,6 +55,7 @@ def perplexity(
         raise ConfigError(f"perplexity: a text of {len(tokens)} tokens has none to foretell")
     with model.lock:
         check_known("the text", tokens, model.network.output_shape[-1])
+        probable = makes_probabilities(model.network)
         session = model.network.session(longest, cache_dtype=model.cache_dtype)
     sums: list[float] = []
     # Token 0 is foretold by nothing.
@@ -66,6 +68,7 @@ def perplexity(
             piece = tokens[begin : min(begin + PIECE, stop - 1)]
             with model.lock:
                 rows = session(np.asarray([piece]))[0]
+            rows = as_scores(rows) if probable else rows
             for place, scores in enumerate(rows, begin + 1):
                 if place >= reached:
                     sums.append(float(log_probabilities(scores.astype(np.float64))[tokens[place]]))

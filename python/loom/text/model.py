@@ -17,11 +17,12 @@ from loom.text.batch import Batch
 from loom.text.cache_files import load_cache, save_cache
 from loom.text.constraints import FORMS, Constraints, Form, form_of
 from loom.text.embedding import Embedder
-from loom.text.errors import ContextLengthError
-from loom.text.generation import Completion, Generation, Plan
+from loom.text.errors import ContextLengthError, OptionError
+from loom.text.generation import ENDLESS, Completion, Generation, Plan
 from loom.text.guessing import guesser_of
 from loom.text.options import Options, stop_texts
 from loom.text.sampling import Sampler, Sampling
+from loom.text.scores import makes_probabilities
 from loom.text.sessions import Lease, Sessions
 from loom.text.token_bytes import TokenBytes
 from loom.text.tokens import check_known, read_texts, read_tokens
@@ -50,8 +51,8 @@ class LanguageModel:
     library, makes one here. Threads may use it side by side: they take turns, step by step.
 
     Args:
-        network: Reads token ids, (time,). A decoder makes scores of the next token after each step; an
-            encoder is for `embed` alone.
+        network: Reads token ids, (time,). A decoder makes scores of the next token after each step, or
+            where it ends in a softmax probabilities; an encoder is for `embed` alone.
         vocabulary: The tokenizer, or that and what else there is to say of the text.
         capacity: The most tokens of a prompt and its answer together; the network's steps, at most 4096,
             where None. Each answer under way has keys and values for so many tokens.
@@ -159,9 +160,25 @@ class LanguageModel:
         """Returns the bytes that a token stands for, which may be a part of a character.
 
         Args:
-            token: Its id.
+            token: Its id; one that the tokenizer does not know stands for none.
+
+        Raises:
+            ConfigError: It is no whole number, or no tokenizer has such.
         """
-        return self._token_bytes.of(token)
+        (number,) = read_tokens([token], "token_bytes takes a token as a whole number")
+        if not 0 <= number < 1 << 32:
+            raise ConfigError(f"token_bytes: there is no token {number}")
+        return self._token_bytes.of(number)
+
+    def tokens_behind(self, text: str) -> list[int] | None:
+        """Returns the tokens of a text that goes on from other text; None where none say it as it is.
+
+        `encode` may put a space before a text, as many tokenizers of SentencePiece's do.
+
+        Args:
+            text: The text.
+        """
+        return self._token_bytes.behind(text)
 
     def forget(self) -> None:
         """Forgets the texts that were read: what was made of them is no more what the network makes of them.
@@ -209,6 +226,8 @@ class LanguageModel:
         """
         generations = [self.generate(prompt, **options) for prompt in read_texts("complete_all", prompts)]
         whole("complete_all", "together", together, least=1, most=1 << 16)
+        for generation in generations:
+            generation.check_ends()
         if generations:
             # No more memory than the longest of them needs.
             longest = max(generation.longest for generation in generations)
@@ -374,8 +393,8 @@ class LanguageModel:
             )
         told = sorted(_OF_CHATS & (values or {}).keys())
         if told:
-            raise ConfigError(
-                f"chat: values are what else the template reads; {told[0]} is told by chat itself"
+            raise OptionError(
+                f"chat: values are what else the template reads; {told[0]} is told by chat itself", "values"
             )
         return template.render(messages, tools=tools, documents=documents, **(values or {}))
 
@@ -441,8 +460,9 @@ class LanguageModel:
             None if form is None or self._constraints is None else self._constraints.made(form, end),
             guesser_of(options.get("draft"), self),
             sinks,
+            makes_probabilities(self.network),
         )
-        return Generation(self._sessions, self.tokenizer, tokens, plan)
+        return Generation(self._sessions, self.tokenizer, self._token_bytes, tokens, plan)
 
     def _most(self, tokens: Sequence[int], wanted: int | None, words: int, *, endless: bool = False) -> int:
         """Returns the most tokens of the answer to a prompt; `endless` where it may go past the capacity."""
@@ -459,7 +479,9 @@ class LanguageModel:
                 f"a prompt of {len(tokens)} tokens{asked} is more than the model's capacity of "
                 f"{self.capacity} tokens: shorten it, or load the model with a larger capacity"
             )
-        return room if wanted is None else wanted
+        if wanted is not None:
+            return wanted
+        return ENDLESS if endless else room
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Texts that were read stay behind.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from loom._settings.suggestions import shown
-from loom.errors import ConfigError
+from loom.text.errors import OptionError
 
 if TYPE_CHECKING:
     from loom.text.guessing import Model
@@ -18,7 +18,8 @@ class Options(TypedDict, total=False):
     """What `generate`, `complete` and `chat` take by name.
 
     Args:
-        max_tokens: The most tokens of the answer; as many as the capacity has room for where left out.
+        max_tokens: The most tokens of the answer; as many as the capacity has room for where left out, and
+            with `sinks` any number.
         stop: A text, or several, before the first of which the answer ends.
         logprobs: How many of the likeliest tokens are told of each place, with the logarithms of their
             probabilities; 0 tells those of the chosen tokens alone.
@@ -33,7 +34,9 @@ class Options(TypedDict, total=False):
             followed the last few tokens before, or a smaller model with the same tokens. The answer is the
             one without.
         sinks: Has an answer go on where the capacity is full: so many of the first tokens stay, and the
-            newest half of the others, which are read again from there (Xiao et al. 2023). None ends it there.
+            newest half of the others, which are read again from there (Xiao et al. 2023). Without
+            `max_tokens` it goes on until a token, a text to stop at, or its form ends it. None ends it where
+            the capacity is full.
 
     The others are those of `Sampling`.
     """
@@ -73,5 +76,5 @@ def stop_texts(given: str | Sequence[str] | None) -> tuple[str, ...]:
     stops = tuple(told) if isinstance(told, Iterable) and not isinstance(told, str) else (told,)
     texts = tuple(stop for stop in stops if isinstance(stop, str) and stop)
     if len(texts) < len(stops):
-        raise ConfigError(f"generate: stop must be texts that are not empty, got {shown(given)}")
+        raise OptionError(f"generate: stop must be texts that are not empty, got {shown(given)}", "stop")
     return texts

@@ -15,6 +15,7 @@ from loom._settings.checks import real, whole
 from loom.data.philox import philox4x32
 from loom.errors import ConfigError
 from loom.text.arithmetic import exponentials, logarithm, total
+from loom.text.errors import OptionError
 
 __all__ = ["Choice", "Draws", "Sampler", "Sampling", "log_probabilities"]
 
@@ -148,9 +149,14 @@ class Sampler:
         self._counts = np.zeros(vocabulary, np.int64)
         beyond = [token for token in settings.logit_bias if token >= vocabulary]
         if beyond:
-            raise ConfigError(f"logit_bias names token {beyond[0]}; the model has {vocabulary}")
+            raise OptionError(f"logit_bias names token {beyond[0]}; the model has {vocabulary}", "logit_bias")
         self._biased = np.array(sorted(settings.logit_bias), np.int64)
         self._biases = np.array([settings.logit_bias[int(token)] for token in self._biased], np.float64)
+
+    @property
+    def words(self) -> int:
+        """How many tokens there are."""
+        return len(self._seen)
 
     @property
     def takes_the_likeliest(self) -> bool:

@@ -256,7 +256,7 @@ def followed(
     return made
 
 
-def common(one: Sequence[int], other: Sequence[int]) -> int:
+def common(one: Sequence[object], other: Sequence[object]) -> int:
     """Returns with how many tokens both begin."""
     return next(
         (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),

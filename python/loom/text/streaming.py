@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from loom.text.sessions import common
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+    from loom.text.token_bytes import TokenBytes
 
 __all__ = ["Stopper", "TextStream"]
 
 _BROKEN = "\ufffd"
 """What stands for bytes that are no character, or none yet."""
+
+_BEFORE = 8
+"""Tokens of the text before that the first ones are decoded with."""
+
+_MOST_BYTES = 4
+"""Of a character."""
+
+_LEADS = ((4, b"\xf0"), (3, b"\xe0"), (2, b"\xc0"))
+"""How many bytes a character has by its first one."""
 
 
 class TextStream:
@@ -22,36 +35,68 @@ class TextStream:
 
     Args:
         tokenizer: Whose tokens they are.
-        before: Tokens that the text goes on from; they are not told.
+        token_bytes: Says which bytes each of them is.
+        before: Tokens that the text goes on from; they are not told. A character that they begin is told
+            where the text ends it.
     """
 
-    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
+    def __init__(self, tokenizer: Tokenizer, token_bytes: TokenBytes, before: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._held = list(before)
-        # Tokens from here on are decoded, and those up to there have been told.
-        self._told = len(self._held)
+        # All that are held are decoded, and those up to there have been told.
+        self._held, self._told = _newest(before, token_bytes)
 
     def add(self, token: int) -> str:
         """Returns the text that a token completes."""
         self._held.append(token)
-        known, text = self._decoded(self._held[: self._told]), self._decoded(self._held)
-        if len(text) <= len(known) or text.endswith(_BROKEN):
-            return ""
-        return self._tell(known, text)
+        return self._tell(ends=False)
 
     def finish(self) -> str:
         """Returns what is left."""
-        known, text = self._decoded(self._held[: self._told]), self._decoded(self._held)
-        return self._tell(known, text) if len(text) > len(known) else ""
+        return self._tell(ends=True)
 
-    def _tell(self, known: str, text: str) -> str:
-        # The tokens that have just been told stay, for those after them to be decoded with.
-        self._held = self._held[self._told :]
+    def _tell(self, *, ends: bool) -> str:
+        known, text = self._decoded(self._held[: self._told]), self._decoded(self._held)
+        # A token that ends within a character has been told, and the character is whole now.
+        grown = known.endswith(_BROKEN) and not text.startswith(known)
+        if grown:
+            known = known[: common(known, text)]
+        if len(text) <= len(known) or (text.endswith(_BROKEN) and not ends):
+            return ""
+        if not grown:
+            # The tokens that have just been told stay, for those after them to be decoded with.
+            self._held = self._held[self._told :]
         self._told = len(self._held)
         return text[len(known) :]
 
     def _decoded(self, tokens: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True)) if tokens else ""
+
+
+def _newest(tokens: Sequence[int], token_bytes: TokenBytes) -> tuple[list[int], int]:
+    """Returns the newest tokens of a text, and how many of them are whole characters.
+
+    None begins within a character: bytes that follow each other are decoded together by some tokenizers, and
+    half of one before them would break them all.
+    """
+    spans = [token_bytes.of(token) for token in tokens[-_BEFORE - _MOST_BYTES :]]
+    longer = range(_BEFORE, min(_BEFORE + _MOST_BYTES, len(spans) + 1))
+    shorter = range(min(_BEFORE, len(spans) + 1) - 1, 0, -1)
+    counts = [count for count in (*longer, *shorter) if not _goes_on(spans[-count])]
+    held = list(tokens[-counts[0] :] if counts else tokens[-_BEFORE:])
+    told = len(held)
+    for count in range(1, min(_MOST_BYTES, len(held) + 1)):
+        if not _goes_on(spans[-count]):
+            begun = b"".join(spans[-count:])
+            wanted = next((size for size, least in _LEADS if begun[:1] >= least), 1)
+            if len(begun) < wanted:
+                told -= count
+            break
+    return held, told
+
+
+def _goes_on(held: bytes) -> bool:
+    """Whether bytes begin within a character."""
+    return b"\x80" <= held[:1] < b"\xc0"
 
 
 class Stopper:

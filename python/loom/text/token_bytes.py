@@ -11,6 +11,11 @@ if TYPE_CHECKING:
 
 __all__ = ["TokenBytes"]
 
+_MARK = "\x02"
+
+_JOINING = {"Sequence", "ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Strip"}
+"""Decoders that put tokens one behind the other, as they are."""
+
 
 class TokenBytes:
     """Says of single tokens what text they are, where text as a whole does not say which token gave what.
@@ -24,6 +29,8 @@ class TokenBytes:
         decoder = tokenizer.decoder
         held = json.loads(decoder.__getstate__()) if decoder is not None else {}
         kinds = {held.get("type"), *(each.get("type") for each in _parts(held))}
+        self.apart = "no decoder" if decoder is None else ", ".join(sorted(map(str, kinds - _JOINING)))
+        """What puts something between tokens, or changes them, as their text is made; empty where nothing."""
         self._merged_bytes = "ByteLevel" in kinds
         self._fallback = "ByteFallback" in kinds
         self._spaces = any("\u2581" in json.dumps(each, ensure_ascii=False) for each in (held, *_parts(held)))
@@ -44,6 +51,23 @@ class TokenBytes:
         if self._fallback and len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
             return bytes.fromhex(text[3:5])
         return str(text.replace("\u2581", " ") if self._spaces else text).encode()
+
+    def behind(self, text: str) -> list[int] | None:
+        """Returns the tokens of a text that goes on from other text; None where none say it as it is.
+
+        Tokenizers may put a space before a text, which is none of it where other text is before.
+
+        Args:
+            text: The text.
+        """
+        raw = text.encode()
+        # As it is, or else behind a character that no token is merged with.
+        for before, most in (("", 0), (_MARK, 4)):
+            ids = list(self._tokenizer.encode(before + text, add_special_tokens=False).ids)
+            for begin in range(bool(before), min(len(ids), most) + 1):
+                if b"".join(map(self.of, ids[begin:])) == raw:
+                    return ids[begin:]
+        return None
 
 
 def _parts(held: dict[str, Any]) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -14,16 +15,19 @@ from numpy.typing import NDArray
 
 from loom._settings.checks import real, whole
 from loom._settings.suggestions import shown
-from loom.data import TrainingBatch
+from loom.data import TrainingBatch, by_shard
 from loom.engine import engine_of
 from loom.errors import ConfigError
 from loom.losses import DPO
 from loom.network.adapting import left_out, trained_alone
 from loom.text.examples import Examples, Row, completed, examples, filled
+from loom.text.scores import makes_probabilities
 from loom.training.backpropagation import train
 from loom.training.config import TrainingConfig
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from loom.callbacks import Callback
     from loom.text.model import LanguageModel
     from loom.training.result import TrainingResult
@@ -172,6 +176,11 @@ def align(
         spelled += [completed(model, row["prompt"], row[which], number) for which in ("chosen", "rejected")]
     if not spelled:
         raise ConfigError("align: there are no rows")
+    if makes_probabilities(model.network):
+        raise ConfigError(
+            "align: the network ends in a softmax, and the loss of pairs is one of scores: leave that layer "
+            "out"
+        )
     most = None if length is None else whole("align", "length", length, least=1, most=1 << 24)
     data = filled(spelled, most, cut=cut, pad=model.vocabulary.pad)
     settings = {
@@ -188,7 +197,9 @@ def align(
         with nullcontext() if adapter is None else left_out(model.network, adapter):
             before = _log_probabilities(model, data)
         pairs = _Pairs(data, before, chosen.batch_size, chosen.seed, shuffle=bool(chosen.shuffle))
-        return train(model.network, pairs, replace(_told(chosen), loss=DPO(strength)), None, callbacks)
+        # Each shard of a step has whole pairs.
+        told = replace(_told(chosen), loss=DPO(strength))
+        return train(model.network, by_shard(pairs), told, None, callbacks)
 
 
 @contextmanager
@@ -250,6 +261,7 @@ class _Pairs:
         self._y = DPO.targets(np.where(data.weight > 0, data.y, -1), before)
         self._batch_size, self._seed, self._shuffle = batch_size, seed, shuffle
         self._epoch = 0
+        self._shard: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return math.ceil(len(self._x) / (2 * self._batch_size))
@@ -258,14 +270,32 @@ class _Pairs:
         """Says which epoch is iterated next."""
         self._epoch = epoch
 
-    def __iter__(self) -> Iterator[TrainingBatch]:
+    def of_shard(self, shard: int, shards: int) -> Self:
+        """Returns the pairs of each batch that one of several shards has, or None for those without any.
+
+        Args:
+            shard: Its number, from 0.
+            shards: How many there are.
+        """
+        found = copy(self)
+        found._shard = shard, shards
+        return found
+
+    def steps_by_shard(self, epoch: int, shards: int) -> int:
+        """Returns how many steps an epoch has."""
+        del epoch, shards
+        return len(self)
+
+    def __iter__(self) -> Iterator[TrainingBatch | None]:
         epoch, self._epoch = self._epoch, self._epoch + 1
         count = len(self._x) // 2
         order: Sequence[int] = range(count)
         if self._shuffle:
             order = np.random.default_rng((self._seed, epoch)).permutation(count).tolist()
         for start in range(0, count, self._batch_size):
-            rows = [
-                row for pair in order[start : start + self._batch_size] for row in (2 * pair, 2 * pair + 1)
-            ]
-            yield TrainingBatch(self._x[rows], self._y[rows])
+            chosen = order[start : start + self._batch_size]
+            if self._shard is not None:
+                shard, shards = self._shard
+                chosen = chosen[len(chosen) * shard // shards : len(chosen) * (shard + 1) // shards]
+            rows = [row for pair in chosen for row in (2 * pair, 2 * pair + 1)]
+            yield TrainingBatch(self._x[rows], self._y[rows]) if rows else None

@@ -91,9 +91,11 @@ class Form:
             shape = self.sizing.output_extents()
         # Such rows are as the engine takes them, and an array of another kind would not know its extents.
         sized = given if isinstance(given, SizedRows) else None
+        # Labels of steps have become class indices as the steps were put together.
+        labelled = self.sizing is None or not self.sizing.has_steps
         return (
             as_input(given, self.precision, indices=self.indices) if sized is None else sized,
-            self._target(batch.target, shape),
+            self._target(indexed(batch.target, self.classes) if labelled else batch.target, shape),
             weight
             if weight is None or isinstance(weight, DividedWeights)
             else as_real_array(weight, self.precision, what="weight"),
@@ -103,7 +105,7 @@ class Form:
         if self.in_rows:
             return as_real_array(target, self.precision, what="target")
         return as_target(
-            indexed(target, self.classes),
+            target,
             shape,
             classification=self.classification,
             precision=self.precision,

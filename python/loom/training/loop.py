@@ -22,7 +22,7 @@ from loom.data.splitting import hold_out
 from loom.diagnosis.case import Case
 from loom.diagnosis.names import ALL
 from loom.engine import engine_of
-from loom.errors import DataError
+from loom.errors import ConfigError, DataError
 from loom.losses import name_of as loss_name
 from loom.measuring import BottleneckWarning, Measures, Observe
 from loom.measuring.report import bottleneck_message, report

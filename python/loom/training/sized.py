@@ -50,7 +50,9 @@ def told(engine: Engine, config: TrainingConfig, data: Data) -> TrainingConfig:
     if sizing.has_steps or None in sizing.output_shape:
         labels = _labels_of_steps(sizing, pair)
         if labels is not None:
-            config = learn_classes(engine, config, TrainingBatch(np.zeros((1, 1)), labels[None]))
+            # Class indices beyond the outputs are refused where samples are put together, which says whose.
+            steps = TrainingBatch(np.zeros((1, 1)), labels[None])
+            config = learn_classes(engine, config, steps, refuses=False)
         # One sample's, as a batch: of each step there is a class index, or numbers.
         return settled_by_target(engine, config, np.asarray(next(iter(target), ()))[None])
     # Labels and losses are a matter of targets alone.
@@ -80,7 +82,7 @@ def _labels_of_steps(sizing: Sizing, pair: TrainingBatch) -> NDArray[Any] | None
     """Returns the labels of all real steps; None where steps have numbers."""
     targets: list[Any] = list(cast("Any", pair.target))
     try:
-        if not targets or as_names(targets[0]).dtype.kind not in "Ub":
+        if not targets or as_names(targets[0]).dtype.kind not in "Ubiu":
             return None
         if not sizing.has_steps:
             # Samples go through as they are, without padding.

@@ -282,8 +282,9 @@ def _layers(graph: Graph) -> list[Made]:
     find_noted(graph)
     find_indices(graph)
     reasons = find_recurrence(graph)
-    find_activations(graph)
+    # Norms first: the squares of what a ReLU has made are an activation's values as well.
     find_norms(graph)
+    find_activations(graph)
     reasons += find_attention(graph)
     find_gates(graph)
     known = MOVEMENTS | JOINS | set(CONVERTERS) | set(KINDS) | {""}

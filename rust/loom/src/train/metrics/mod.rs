@@ -35,8 +35,8 @@ pub enum Metric {
     Recall(Average),
     /// The harmonic mean of precision and recall.
     F1(Average),
-    /// Intersection over union (Jaccard): of class 1 where there are two, else the mean over classes.
-    MeanIntersection,
+    /// Intersection over union (Jaccard).
+    Intersection(Average),
     /// The area under the receiver operating characteristic, of a single output or of two classes.
     RocArea,
 }
@@ -59,7 +59,7 @@ impl Metric {
             "precision" => Metric::Precision(Average::default()),
             "recall" => Metric::Recall(Average::default()),
             "f1" => Metric::F1(Average::default()),
-            "iou" => Metric::MeanIntersection,
+            "iou" => Metric::Intersection(Average::default()),
             "auc" => Metric::RocArea,
             other => return Err(unknown("metric", other, NAMES)),
         })
@@ -76,7 +76,7 @@ impl Metric {
             Metric::Precision(_) => "precision",
             Metric::Recall(_) => "recall",
             Metric::F1(_) => "f1",
-            Metric::MeanIntersection => "iou",
+            Metric::Intersection(_) => "iou",
             Metric::RocArea => "auc",
         }
     }
@@ -87,6 +87,7 @@ impl Metric {
             Metric::Precision(_) => Some(Metric::Precision(average)),
             Metric::Recall(_) => Some(Metric::Recall(average)),
             Metric::F1(_) => Some(Metric::F1(average)),
+            Metric::Intersection(_) => Some(Metric::Intersection(average)),
             _ => None,
         }
     }
@@ -97,7 +98,7 @@ impl Metric {
             Metric::Precision(average) => Some((Share::Precision, average)),
             Metric::Recall(average) => Some((Share::Recall, average)),
             Metric::F1(average) => Some((Share::F1, average)),
-            Metric::MeanIntersection => Some((Share::Union, Average::Auto)),
+            Metric::Intersection(average) => Some((Share::Union, average)),
             _ => None,
         }
     }
@@ -148,7 +149,10 @@ impl Serialize for Metric {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Metric::TopK(k) => json!({ "top_k_accuracy": { "k": k } }).serialize(serializer),
-            Metric::Precision(average) | Metric::Recall(average) | Metric::F1(average)
+            Metric::Precision(average)
+            | Metric::Recall(average)
+            | Metric::F1(average)
+            | Metric::Intersection(average)
                 if *average != Average::default() =>
             {
                 json!({ self.name(): { "average": average.name() } }).serialize(serializer)
@@ -263,7 +267,7 @@ impl MetricState {
                 self.add_differences(output, truth, axis, |d| d * d)
             }
             Metric::RocArea => self.add_scores(output, truth, axis),
-            Metric::Precision(_) | Metric::Recall(_) | Metric::F1(_) | Metric::MeanIntersection => {
+            Metric::Precision(_) | Metric::Recall(_) | Metric::F1(_) | Metric::Intersection(_) => {
                 self.add_predictions(output, truth, axis);
             }
         }
