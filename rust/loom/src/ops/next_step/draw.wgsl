@@ -65,7 +65,7 @@ fn is_left(choice: u32, score: f32) -> bool {
     if key > limit || (key == limit && choice > last_equal) {
         return false;
     }
-    if weight_of(score) < least_weight {
+    if least_weight > 0.0 && weight_of(score) < least_weight {
         return false;
     }
     return furthest == ALL || bitcast<u32>(abs(score - largest - expected)) <= furthest;
@@ -118,19 +118,19 @@ fn narrowed(thread: u32, what: u32, from_key: u32, to_key: u32, wanted: f32) -> 
         var other = vec4<f32>();
         for (var i = thread; i < constants.classes; i += THREADS) {
             let score = warmed[base + i];
-            if !is_left(i, score) {
-                continue;
-            }
             var key = key_of(score);
-            var amount = weight_of(score);
-            if what == BY_SCORE_COUNTED {
-                amount = 1.0;
-            } else if what == BY_SURPRISE {
+            var counts_here = true;
+            if what == BY_SURPRISE {
                 key = bitcast<u32>(abs(score - largest - expected));
             } else if what == EQUALS_BY_PLACE {
-                amount = select(0.0, 1.0, key == limit);
+                counts_here = key == limit;
                 key = i;
             }
+            // Nearly all lie beyond what is looked at, and cost no more than this.
+            if key > high || !counts_here || !is_left(i, score) {
+                continue;
+            }
+            let amount = select(weight_of(score), 1.0, what == BY_SCORE_COUNTED || what == EQUALS_BY_PLACE);
             // The first cut that has it; all after it do.
             let cut = select((key - low) / stride, 0u, key <= low);
             one += vec4<f32>(amount) * vec4<f32>(vec4<u32>(cut) <= vec4<u32>(0u, 1u, 2u, 3u));
@@ -238,7 +238,10 @@ fn main(row: u32, thread: u32) {
     if wanted.top_p < 1.0 {
         var sum = 0.0;
         for (var i = thread; i < constants.classes; i += THREADS) {
-            sum += select(0.0, weight_of(warmed[base + i]), is_left(i, warmed[base + i]));
+            let score = warmed[base + i];
+            if is_left(i, score) {
+                sum += weight_of(score);
+            }
         }
         let target_weight = wanted.top_p * joined_sum(thread, sum);
         let found = narrowed(thread, BY_SCORE, first_key, min(limit, LAST_KEY), target_weight);
@@ -287,7 +290,10 @@ fn main(row: u32, thread: u32) {
     let end = min(start + run, constants.classes);
     var own = 0.0;
     for (var i = start; i < end; i += 1u) {
-        own += select(0.0, weight_of(warmed[base + i]), is_left(i, warmed[base + i]));
+        let score = warmed[base + i];
+        if is_left(i, score) {
+            own += weight_of(score);
+        }
     }
     cells[thread].x = own;
     workgroupBarrier();

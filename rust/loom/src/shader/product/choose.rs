@@ -15,6 +15,8 @@ pub const HUGE: Tile = Tile::new(128, 256, 16, 8, 16);
 pub const TALL: Tile = Tile::new(256, 128, 8, 16, 8);
 /// Where the next larger ones would leave multiprocessors idle.
 pub const BROAD: Tile = Tile::new(128, 128, 16, 8, 16);
+/// Likewise, and where sums are short: two of these on a multiprocessor hide each other's first loads and last stores.
+pub const SQUARE: Tile = Tile::new(128, 128, 16, 8, 8);
 /// Likewise; the largest that fits 16 KiB of workgroup memory.
 pub const LARGE: Tile = Tile::new(64, 128, 16, 8, 8);
 /// Likewise.
@@ -45,20 +47,23 @@ struct Candidate {
     step: f64,
     /// What part of that speed is left where elements are loaded one at a time.
     single: f64,
+    /// Microseconds for first loads and last stores, where nothing hides them.
+    ends: f64,
 }
 
 #[rustfmt::skip]
-const CANDIDATES: [Candidate; 10] = [
-    Candidate { tile: HUGE, rates: [48.5, 45.0, 48.5], resident: 1, alone: 1.0, step: 2.0, single: 0.43 },
-    Candidate { tile: TALL, rates: [47.5, 46.4, 41.5], resident: 1, alone: 1.0, step: 1.0, single: 0.43 },
-    Candidate { tile: BROAD, rates: [47.0, 42.0, 48.0], resident: 2, alone: 0.5, step: 1.0, single: 0.4 },
-    Candidate { tile: LARGE, rates: [45.5, 43.0, 43.0], resident: 3, alone: 0.83, step: 0.6, single: 0.68 },
-    Candidate { tile: MEDIUM, rates: [33.0, 33.0, 28.0], resident: 2, alone: 0.95, step: 0.54, single: 0.5 },
-    Candidate { tile: DEEP, rates: [34.0, 30.0, 36.0], resident: 2, alone: 0.95, step: 1.1, single: 0.5 },
-    Candidate { tile: SLIM, rates: [42.0, 25.0, 20.0], resident: 4, alone: 0.5, step: 0.6, single: 0.4 },
-    Candidate { tile: EVEN, rates: [41.0, 36.0, 39.5], resident: 5, alone: 0.43, step: 0.5, single: 0.75 },
-    Candidate { tile: SMALL, rates: [25.0, 24.0, 25.0], resident: 12, alone: 0.35, step: 0.3, single: 0.65 },
-    Candidate { tile: TINY, rates: [8.5, 8.5, 8.5], resident: 12, alone: 1.0, step: 0.62, single: 0.7 },
+const CANDIDATES: [Candidate; 11] = [
+    Candidate { tile: HUGE, rates: [48.5, 45.0, 48.5], resident: 1, alone: 1.0, step: 2.0, single: 0.43, ends: 12.0 },
+    Candidate { tile: TALL, rates: [47.5, 46.4, 41.5], resident: 1, alone: 1.0, step: 1.0, single: 0.43, ends: 18.0 },
+    Candidate { tile: BROAD, rates: [47.0, 42.0, 48.0], resident: 2, alone: 0.5, step: 1.0, single: 0.4, ends: 12.0 },
+    Candidate { tile: SQUARE, rates: [46.5, 46.0, 44.0], resident: 2, alone: 0.7, step: 0.8, single: 0.4, ends: 6.0 },
+    Candidate { tile: LARGE, rates: [45.5, 43.0, 43.0], resident: 3, alone: 0.83, step: 0.6, single: 0.68, ends: 0.0 },
+    Candidate { tile: MEDIUM, rates: [33.0, 33.0, 28.0], resident: 2, alone: 0.95, step: 0.54, single: 0.5, ends: 0.0 },
+    Candidate { tile: DEEP, rates: [34.0, 30.0, 36.0], resident: 2, alone: 0.95, step: 1.1, single: 0.5, ends: 0.0 },
+    Candidate { tile: SLIM, rates: [42.0, 25.0, 20.0], resident: 4, alone: 0.5, step: 0.6, single: 0.4, ends: 0.0 },
+    Candidate { tile: EVEN, rates: [43.0, 36.0, 39.5], resident: 5, alone: 0.43, step: 0.5, single: 0.75, ends: 0.0 },
+    Candidate { tile: SMALL, rates: [25.0, 24.0, 25.0], resident: 12, alone: 0.35, step: 0.3, single: 0.65, ends: 0.0 },
+    Candidate { tile: TINY, rates: [8.5, 8.5, 8.5], resident: 12, alone: 1.0, step: 0.62, single: 0.7, ends: 0.0 },
 ];
 
 const PROCESSORS: usize = 132;
@@ -75,7 +80,7 @@ const READS: f64 = 1700.0;
 /// Bytes a microsecond at which parts are written and read again.
 const PARTS_TRAFFIC: f64 = 2e6;
 /// Parts that are tried.
-const PARTS: [usize; 5] = [1, 2, 4, 8, 16];
+const PARTS: [usize; 8] = [1, 2, 3, 4, 6, 8, 11, 16];
 /// The fewest products worth a part of their own.
 const LEAST_PART: usize = 64;
 
@@ -88,11 +93,13 @@ pub(super) struct Layout {
     pub(super) single: bool,
     /// The kernel for few columns can make the product.
     pub(super) few_columns: bool,
+    /// It may not be cut in parts.
+    pub(super) whole: bool,
 }
 
 /// The cut for these extents, which depends on them, the layout and the device's limits alone.
 pub(super) fn choose([rows, columns, depth]: [usize; 3], layout: Layout, limits: &Limits) -> Cut {
-    let Layout { left_transposed, right_transposed, single, few_columns } = layout;
+    let Layout { left_transposed, right_transposed, single, few_columns, whole } = layout;
     if rows <= MAX_ROWS && !left_transposed {
         // One workgroup for 8 or 32 columns; parts where those are few and long.
         let groups = columns.div_ceil(if right_transposed { 8 } else { 32 });
@@ -113,7 +120,7 @@ pub(super) fn choose([rows, columns, depth]: [usize; 3], layout: Layout, limits:
         }
         for parts in PARTS {
             // Only whole sums of the slim tile were measured.
-            if parts > 1 && (depth / parts < LEAST_PART || tile == SLIM) {
+            if parts > 1 && (whole || depth / parts < LEAST_PART || tile == SLIM) {
                 break;
             }
             let time = candidate.time([rows, columns, depth], parts, kind, single);
@@ -260,7 +267,7 @@ impl Candidate {
             1 => 0.0,
             _ => REDUCE + (2 * parts * rows * columns * 4) as f64 / PARTS_TRAFFIC,
         };
-        DISPATCH + if single { time / self.single } else { time } + reduce
+        DISPATCH + self.ends + if single { time / self.single } else { time } + reduce
     }
 }
 
@@ -271,8 +278,13 @@ mod tests {
     const ROOMY: Limits = Limits { workgroup_bytes: 49152, threads: 1024, units: true };
     const SPARE: Limits = Limits { workgroup_bytes: 16384, threads: 256, units: false };
 
-    const PLAIN: Layout =
-        Layout { left_transposed: false, right_transposed: false, single: false, few_columns: false };
+    const PLAIN: Layout = Layout {
+        left_transposed: false,
+        right_transposed: false,
+        single: false,
+        few_columns: false,
+        whole: false,
+    };
     const LEFT_TRANSPOSED: Layout = Layout { left_transposed: true, ..PLAIN };
     const RIGHT_TRANSPOSED: Layout = Layout { right_transposed: true, ..PLAIN };
     const SINGLE: Layout = Layout { single: true, ..PLAIN };
@@ -288,7 +300,13 @@ mod tests {
         assert_eq!(choose([512, 512, 64], LEFT_TRANSPOSED, &ROOMY), Cut::Tiles(SMALL, 1));
         assert_eq!(choose([1024; 3], LEFT_TRANSPOSED, &ROOMY), Cut::Tiles(DEEP, 1));
         assert_eq!(choose([1024, 384, 4096], LEFT_TRANSPOSED, &ROOMY), Cut::Tiles(LARGE, 8));
-        assert_eq!(choose([4096, 384, 384], PLAIN, &ROOMY), Cut::Tiles(SLIM, 1));
+        assert_eq!(choose([4096, 384, 384], PLAIN, &ROOMY), Cut::Tiles(EVEN, 1));
+        assert_eq!(choose([4096, 1024, 384], PLAIN, &ROOMY), Cut::Tiles(SQUARE, 1));
+        assert_eq!(choose([4096, 1024, 384], RIGHT_TRANSPOSED, &ROOMY), Cut::Tiles(SQUARE, 1));
+        assert_eq!(choose([384, 384, 4096], LEFT_TRANSPOSED, &ROOMY), Cut::Tiles(EVEN, 11));
+        let whole = Layout { whole: true, ..RIGHT_TRANSPOSED };
+        assert_eq!(choose([4096, 384, 1152], whole, &ROOMY), Cut::Tiles(EVEN, 1));
+        assert_eq!(choose([64, 64, 4096], whole, &ROOMY), Cut::Tiles(TINY, 1));
         assert_eq!(choose([1024, 512, 784], PLAIN, &ROOMY), Cut::Tiles(MEDIUM, 1));
         assert_eq!(choose([64, 512, 512], PLAIN, &ROOMY), Cut::Tiles(TINY, 1));
         assert!(matches!(choose([64, 512, 784], PLAIN, &ROOMY), Cut::Tiles(SMALL, 4..)));

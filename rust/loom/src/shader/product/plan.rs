@@ -43,6 +43,15 @@ pub struct Problem<'a> {
 impl Problem<'_> {
     /// The cut that suits the extents.
     pub fn choose(&self, limits: &Limits) -> Cut {
+        self.choose_for(limits, false)
+    }
+
+    /// The tiles that suit the extents of a product whose summed extent is not cut in parts.
+    pub(super) fn choose_whole(&self, limits: &Limits) -> Cut {
+        self.choose_for(limits, true)
+    }
+
+    fn choose_for(&self, limits: &Limits, whole: bool) -> Cut {
         let extents = [self.rows, self.columns, self.depth];
         let (left, right) = self.loaders();
         let single = left.width == 1 || right.width == 1 || self.store_width() == 1;
@@ -57,6 +66,7 @@ impl Problem<'_> {
             right_transposed: self.right.transposed,
             single,
             few_columns: self.few_columns_will_do(limits),
+            whole,
         };
         choose(extents, layout, limits)
     }

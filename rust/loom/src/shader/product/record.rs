@@ -104,7 +104,7 @@ impl Joined<'_> {
             _ => return Ok(false),
         };
         let problem = Problem { depth: self.extents.iter().sum(), ..self.first };
-        let (cut, units) = match problem.choose(limits) {
+        let (cut, units) = match problem.choose_whole(limits) {
             cut @ Cut::Tiles(_, 1) => (cut, false),
             cut @ Cut::Units(_, 1) => (cut, true),
             _ => return Ok(false),
