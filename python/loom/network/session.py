@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, get_args
+from typing import NoReturn, Protocol, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,7 @@ from loom.convert import as_input, as_numpy, real_dtype
 from loom.engine import HasEngine, engine_of
 from loom.errors import ShapeError
 
-if TYPE_CHECKING:
-    from loom.text.sampling import Sampler
-
-__all__ = ["Session", "cache_type"]
+__all__ = ["Session", "StepSampler", "cache_type"]
 
 
 def cache_type(where: str, name: CacheTypeName | None) -> CacheTypeName | None:
@@ -35,9 +32,36 @@ def cache_type(where: str, name: CacheTypeName | None) -> CacheTypeName | None:
     return None if name is None else choice(where, "cache_dtype", name, known)
 
 
-def _drawn_by(
-    samplers: Sequence[Sampler], count: int
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:
+Drawn: TypeAlias = (
+    "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64] | None]"
+)
+"""Settings (9,), numbers from 0 to below 1 (count,), and what is added to scores and how often classes came
+(classes,), where that matters."""
+
+
+class StepSampler(Protocol):
+    """Draws the steps of one sequence by their scores, as `loom.text.Sampler` does."""
+
+    @property
+    def vocabulary(self) -> int:
+        """How many classes there are."""
+
+    def draws(self, count: int) -> Drawn:
+        """Returns what the next steps are drawn by.
+
+        Args:
+            count: The most steps.
+        """
+
+    def took(self, tokens: Sequence[int]) -> None:
+        """Takes note of steps that were drawn so.
+
+        Args:
+            tokens: The steps, in their order.
+        """
+
+
+def _drawn_by(samplers: Sequence[StepSampler], count: int) -> Drawn:
     """Returns what draws the steps of each row, as the engine wants it."""
     draws = [sampler.draws(count) for sampler in samplers]
 
@@ -47,14 +71,10 @@ def _drawn_by(
             return None
         return np.stack([np.zeros_like(given) if row is None else row for row in rows])
 
-    settings = np.stack([draw.settings for draw in draws])
-    numbers = np.stack([draw.uniforms for draw in draws])
-    return (
-        settings,
-        numbers,
-        together([draw.biases for draw in draws]),
-        together([draw.counts for draw in draws]),
-    )
+    settings = np.stack([settings for settings, _, _, _ in draws])
+    numbers = np.stack([numbers for _, numbers, _, _ in draws])
+    biases = together([biases for _, _, biases, _ in draws])
+    return settings, numbers, biases, together([counts for _, _, _, counts in draws])
 
 
 def _as_kept(array: ArrayLike, precision: Precision, *, packed: bool) -> RealArray:
@@ -144,7 +164,7 @@ class Session:
         count: int,
         *,
         stops: Iterable[int] = (),
-        samplers: Sequence[Sampler] | None = None,
+        samplers: Sequence[StepSampler] | None = None,
     ) -> NDArray[np.int64]:
         """Brings steps and lets the sequences go on by themselves.
 
@@ -156,8 +176,8 @@ class Session:
             x: (rows, steps) whole numbers, the next steps of each sequence.
             count: How many steps to make.
             stops: Classes after which no more are needed.
-            samplers: What draws the steps of each row, and takes note of them up to the row's first stop. A
-                GPU draws in float32.
+            samplers: What draws the steps of each row, such as a `loom.text.Sampler`, and takes note of them
+                up to the row's first stop. A GPU draws in float32.
 
         Returns:
             (rows, count) classes, or fewer where every row has come to one of `stops`: then as many as

@@ -16,7 +16,7 @@ from loom.text.gguf_metadata import save_gguf
 from loom.text.loading import is_language_model, load
 from loom.text.measuring import perplexity
 from loom.text.model import LanguageModel, Options
-from loom.text.sampling import Choice, Sampling
+from loom.text.sampling import Choice, Sampler, Sampling
 from loom.text.templates import ChatTemplate
 from loom.text.tool_calls import ToolCall, ToolReader
 from loom.text.tuning import align, fine_tune
@@ -32,6 +32,7 @@ __all__ = [
     "Generation",
     "LanguageModel",
     "Options",
+    "Sampler",
     "Sampling",
     "Told",
     "ToolCall",

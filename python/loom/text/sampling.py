@@ -129,6 +129,14 @@ class Sampler:
 
     Raises:
         ConfigError: `logit_bias` has a token that is not there.
+
+    Examples:
+        >>> layers = [nn.Embedding(5, 8), nn.GRU(8, return_sequences=True), nn.Dense(5)]
+        >>> net = loom.Sequential(layers, input_shape=(4,), seed=1)
+        >>> prompt = [1, 2]
+        >>> sampler = loom.text.Sampler(loom.text.Sampling(temperature=0.8, seed=1), prompt, 5)
+        >>> net.session(capacity=10).follow([prompt], 3, samplers=[sampler]).shape
+        (1, 3)
     """
 
     def __init__(
