@@ -325,7 +325,7 @@ def test_expressions_that_are_no_loss_say_so() -> None:
     x, y = np.ones((8, 5)), np.ones((8, 2))
     net = loom.Sequential([nn.Dense(2)], input_shape=5)
     config = loom.TrainingConfig(loss=losses.Expr("abs(y - t)"), verbose=False, device="cpu")
-    with pytest.raises(InvalidValueError, match="watch has no meaning"):
+    with pytest.raises(ConfigError, match="observe= wants a loss that compares each output"):
         loom.train(net, (x, y), config, observe=True)
 
 
