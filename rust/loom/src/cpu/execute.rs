@@ -176,7 +176,7 @@ fn execute_step<T: Real>(
     }
     let finished = outcome.and_then(|()| {
         let mut args = Args::new(cpu, rows, values);
-        args.path = step.at.as_ref().map_or(0, |path| path.hash32());
+        args.path = step.path;
         args.accumulate = match step.write {
             Write::Set => false,
             Write::Add => true,

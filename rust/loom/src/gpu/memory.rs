@@ -211,7 +211,7 @@ impl Memory {
                 Op::Encode(encode) => mirror.versions(encode.store, registry)?,
                 _ => Vec::new(),
             };
-            recorder.path = step.at.as_ref().map_or(0, |path| path.hash32());
+            recorder.path = step.path;
             recorder.accumulate = match step.write {
                 Write::Set => false,
                 Write::Add => true,

@@ -132,6 +132,9 @@ pub struct Args<'a> {
 
 impl<'a> Args<'a> {
     /// Arguments with no operand yet.
+    ///
+    /// Made where they stay: what they hold is a kilobyte, and small steps are over in a microsecond.
+    #[inline(always)]
     pub fn new(cpu: &'a Cpu, rows: usize, values: &'a StepValues) -> Self {
         Self {
             cpu,

@@ -73,6 +73,11 @@ pub struct InnerGradient {
     pub gradient: Value,
 }
 
+/// What keys the random draws of a layer's steps, and of those of no layer.
+fn path_of(at: Option<&LayerPath>) -> u32 {
+    at.map_or(0, LayerPath::hash32)
+}
+
 impl Builder {
     /// An empty program in this precision.
     pub fn new(precision: Precision) -> Self {
@@ -287,6 +292,7 @@ impl Builder {
             write: Write::Set,
             phase: Phase::States,
             at: self.at.clone(),
+            path: path_of(self.at.as_ref()),
             after: None,
         };
         self.commits.push(step);
@@ -360,7 +366,8 @@ impl Builder {
             convolution.quantized = weight.is_some_and(|weight| self.quantized.contains(weight));
         }
         let after = self.after;
-        self.steps.push(Step { op, reads: reads.to_vec(), writes, write, phase, at, after });
+        let path = path_of(at.as_ref());
+        self.steps.push(Step { op, reads: reads.to_vec(), writes, write, phase, at, path, after });
     }
 
     /// Pushes an operation with one result, of one `shape` a row.

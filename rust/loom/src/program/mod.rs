@@ -122,6 +122,8 @@ pub struct Step {
     pub phase: Phase,
     /// The layer it belongs to; `None` for the trainer's own steps.
     pub at: Option<LayerPath>,
+    /// What keys its random draws: a number for that layer.
+    pub path: u32,
     /// A value that is to be there first although it is not read, since what is made would take up memory before
     /// anyone needs it.
     pub after: Option<Value>,
