@@ -131,7 +131,7 @@ impl Sampling {
             (0..scores.len()).fold(0, |best, class| if scores[class] > scores[best] { class } else { best })
         };
         let warmed: Vec<f64> = scores.iter().map(|score| score / self.temperature).collect();
-        if self.temperature == 0.0 || warmed.iter().any(|score| *score == f64::INFINITY) {
+        if self.temperature == 0.0 || warmed.contains(&f64::INFINITY) {
             return best(scores);
         }
         let left = self.left(&warmed);

@@ -43,7 +43,7 @@ struct Sampling {
 }
 
 fn sampling_of(row: u32) -> Sampling {
-    let at = row * 9u;
+    let at = row * SETTINGS;
     return Sampling(
         sampling[at], sampling[at + 1u], sampling[at + 2u], sampling[at + 3u], sampling[at + 4u],
         sampling[at + 5u], sampling[at + 6u], sampling[at + 7u], sampling[at + 8u]

@@ -10,7 +10,6 @@ impl GpuOperation for Draw {
         let threads = wanted.min(1 << recorder.capabilities().workgroup_threads.ilog2());
         let rows = recorder.rows();
         let warmed = recorder.scratch(rows * self.classes)?;
-        debug_assert!(Sampling::NUMBERS == 9, "the kernel's text says so");
         Shader::new("draw", include_str!("draw.wgsl"))
             .threads(threads)
             .read("y", "f32", recorder.read(0)?)
@@ -20,6 +19,7 @@ impl GpuOperation for Draw {
             .write("chosen", "f32", recorder.write(0)?)
             .write("counts", "f32", recorder.write(1)?)
             .write("warmed", "f32", warmed)
+            .constant("SETTINGS", Sampling::NUMBERS)
             .number("classes", self.classes)
             .number("time", self.time)
             .number("capacity", self.capacity)
