@@ -48,27 +48,6 @@ def config(**settings: Any) -> loom.TrainingConfig:
     return loom.TrainingConfig(**{**usual, **settings})
 
 
-def follow(net: loom.Network, data: Any, settings: loom.TrainingConfig) -> None:
-    """One step of plain gradient descent goes where central differences of the loss say."""
-    step, found = 1e-6, []
-    for layer in net.layers:
-        for name in layer.parameters:
-            before = np.array(layer.parameters[name])
-            for at in list(np.ndindex(before.shape))[:3]:
-                ends = []
-                for change in (step, -step):
-                    values = before.copy()
-                    values[at] += change
-                    layer.parameters[name] = values
-                    ends.append(net.evaluate(data, settings)["loss"])
-                layer.parameters[name] = before
-                found.append((layer, name, at, before[at], (ends[0] - ends[1]) / (2 * step)))
-    loom.train(net, data, settings)
-    for layer, name, at, before_at, slope in found:
-        moved = (before_at - layer.parameters[name][at]) / settings.learning_rate
-        assert abs(moved - slope) < 1e-7, (layer.path, name, at)
-
-
 def tagger(seed: int = 1, precision: Any = "float64") -> loom.Network:
     """Of each step whether the sum so far is odd, and how large; of the whole how long it is."""
     net = loom.Network((None,), grid=(1, 4), precision=precision, seed=seed)

@@ -16,7 +16,8 @@ from loom import nn
 from loom.data import Padded
 from loom.errors import ConfigError, DataError, InvalidValueError, ShapeError
 from networks import Killed
-from open_ports import ROWS, TOLD, config, described, follow, samples, sentences, tagger
+from one_step import assert_one_step_follows
+from open_ports import ROWS, TOLD, config, described, samples, sentences, tagger
 
 
 def of(x: dict[str, Any], number: int) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def test_the_loss_is_that_of_numpy_and_steps_follow_its_slope() -> None:
     settings = config(epochs=1, batch_size=12, shuffle=False, optimizer="sgd", learning_rate=0.1)
     wanted = -logs[np.arange(12), y["kind"]].mean() + score.mean()
     assert abs(net.evaluate((x, y), settings)["loss"] - wanted) < 1e-12
-    follow(net, (x, y), settings)
+    assert_one_step_follows(net, (x, y), settings)
 
 
 def test_gradients_go_back_to_each_input() -> None:

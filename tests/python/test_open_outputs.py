@@ -12,6 +12,7 @@ import loom
 from loom import nn
 from loom.errors import DataError
 from networks import Killed
+from one_step import assert_one_step_follows
 
 ROWS = 60
 
@@ -60,22 +61,7 @@ def test_the_loss_is_that_of_numpy_and_steps_follow_its_gradient() -> None:
     settings = config(epochs=1, batch_size=ROWS, shuffle=False, optimizer="sgd", learning_rate=0.1)
     data: Any = (x, y, weights)
     assert abs(net.evaluate(data, settings)["loss"] - kind.mean() - score.mean()) < 1e-12
-    step, found = 1e-6, []
-    for layer in net.layers:
-        for name in layer.parameters:
-            before = np.array(layer.parameters[name])
-            for at in list(np.ndindex(before.shape))[:4]:
-                ends = []
-                for change in (step, -step):
-                    values = before.copy()
-                    values[at] += change
-                    layer.parameters[name] = values
-                    ends.append(net.evaluate(data, settings)["loss"])
-                layer.parameters[name] = before
-                found.append((layer, name, at, before[at], (ends[0] - ends[1]) / (2 * step)))
-    loom.train(net, data, settings)
-    for layer, name, at, before_at, slope in found:
-        assert abs((before_at - layer.parameters[name][at]) / 0.1 - slope) < 1e-7, (layer.path, name, at)
+    assert_one_step_follows(net, data, settings)
 
 
 def test_files_runs_batches_and_forms_learn_the_same(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from loom import nn
 from loom.errors import ConfigError, DataError, DTypeError, InvalidValueError, ShapeError
 from named_outputs import ROWS, samples, three_heads
 from networks import Killed
+from one_step import assert_one_step_follows
 
 Array = NDArray[Any]
 
@@ -72,27 +73,6 @@ def config(**settings: Any) -> loom.TrainingConfig:
         "device": "cpu",
     }
     return loom.TrainingConfig(**{**usual, **settings})
-
-
-def assert_one_step_follows(net: loom.Network, data: Any, settings: loom.TrainingConfig) -> None:
-    """Compares what a step of SGD has moved with central differences of what `evaluate` says."""
-    step, places, slopes = 1e-6, [], []
-    for layer in net.build().layers:
-        for name in layer.parameters:
-            before = np.array(layer.parameters[name])
-            for at in list(np.ndindex(before.shape))[:5]:
-                ends = []
-                for change in (step, -step):
-                    values = before.copy()
-                    values[at] += change
-                    layer.parameters[name] = values
-                    ends.append(net.evaluate(data, settings)["loss"])
-                layer.parameters[name] = before
-                places.append((layer, name, at, before[at]))
-                slopes.append((ends[0] - ends[1]) / (2 * step))
-    loom.train(net, data, settings)
-    for (layer, name, at, before), slope in zip(places, slopes, strict=True):
-        assert abs((before - layer.parameters[name][at]) / 0.1 - slope) < 1e-7, (layer.path, name, at)
 
 
 def test_a_step_follows_the_gradient_of_the_sum() -> None:

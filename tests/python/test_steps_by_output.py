@@ -12,7 +12,8 @@ import pytest
 import loom
 from loom.errors import DataError
 from networks import Killed
-from open_ports import TOLD, config, follow, sentences, tagger
+from one_step import assert_one_step_follows
+from open_ports import TOLD, config, sentences, tagger
 
 
 def test_steps_by_output_weigh_as_numpy_says() -> None:
@@ -50,7 +51,7 @@ def test_steps_by_output_weigh_as_numpy_says() -> None:
     plain = net.evaluate((x, y), settings)
     parts = plain["odd_loss"] + 0.5 * plain["sum_loss"] + plain["long_loss"]
     assert abs(plain["loss"] - parts) < 1e-12
-    follow(net, data, settings)
+    assert_one_step_follows(net, data, settings)
 
 
 def test_a_tagger_of_several_outputs_learns(tmp_path: Path) -> None:
@@ -116,7 +117,9 @@ def test_accumulated_batches_of_steps_by_output_are_those_of_lists(accumulate: i
     assert nets[0].fingerprint() == nets[1].fingerprint()
     # The step goes where the slope of the whole loss says.
     plain = tagger()
-    follow(plain, listed, config(loss=TOLD, epochs=1, accumulate=4, optimizer="sgd", learning_rate=0.1))
+    assert_one_step_follows(
+        plain, listed, config(loss=TOLD, epochs=1, accumulate=4, optimizer="sgd", learning_rate=0.1)
+    )
 
 
 def test_weights_of_samples_are_what_the_mean_of_outputs_with_steps_is_over() -> None:
@@ -139,7 +142,7 @@ def test_weights_of_samples_are_what_the_mean_of_outputs_with_steps_is_over() ->
         loom.train(other, (x, y, factor * weight), settings)
     for name, values in nets[0].state_dict().items():
         np.testing.assert_allclose(nets[1].state_dict()[name], values, rtol=0, atol=1e-12, err_msg=name)
-    follow(net, (x, y, weight), replace(settings, batch_size=7, learning_rate=0.1))
+    assert_one_step_follows(net, (x, y, weight), replace(settings, batch_size=7, learning_rate=0.1))
     for call in (loom.train, loom.evaluate):
         with pytest.raises(DataError, match="weight of every sample is zero"):
             call(net, (x, y, np.zeros(14)), plain)

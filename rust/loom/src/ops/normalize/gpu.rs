@@ -92,25 +92,12 @@ struct Shares {
 }
 
 impl Shares {
-    fn new(channels: usize, inner: usize, terms: usize) -> Self {
+    /// Of channels, or of units of so many that lie side by side.
+    fn new(channels: usize, wide: usize, inner: usize, terms: usize) -> Self {
         // Channels that lie side by side are read side by side.
-        let columns = if inner == 1 { segment::lanes(channels, 32) } else { 1 };
-        let (part, parts) = share(terms, THREADS / columns, 1);
+        let columns = if inner == 1 { segment::lanes(channels, 32 / wide) } else { 1 };
+        let (part, parts) = share(terms, THREADS / columns, wide);
         Self { columns, part, parts, groups: channels.div_ceil(columns) * parts }
-    }
-}
-
-impl Shares {
-    /// Of channels that go in fours, side by side. Each thread waits for its terms, so that it has few.
-    fn of_units(units: usize, terms: usize) -> Self {
-        const TERMS: usize = 8;
-        const PARTS: usize = 256;
-        let columns = segment::lanes(units, 8);
-        let each = terms.div_ceil(THREADS / columns);
-        let parts = if each <= 2 * TERMS { 1 } else { each.div_ceil(TERMS).min(PARTS) };
-        let part = terms.div_ceil(parts).max(1);
-        let parts = terms.div_ceil(part).max(1);
-        Self { columns, part, parts, groups: units.div_ceil(columns) * parts }
     }
 }
 
@@ -118,7 +105,7 @@ impl GpuOperation for ChannelMoments {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let terms = self.count(recorder.rows())?;
         let (mean, variance) = (recorder.write(0)?, recorder.write(1)?);
-        let shares = Shares::new(self.channels, self.inner, terms);
+        let shares = Shares::new(self.channels, 1, self.inner, terms);
         let whole = shares.parts == 1;
         let (means, spreads) = if whole {
             (mean.clone(), variance.clone())
@@ -212,10 +199,7 @@ impl GpuOperation for GainGradient {
         // Channels side by side go in fours.
         let wide = if self.inner == 1 && (self.channels / groups).is_multiple_of(4) { 4 } else { 1 };
         let channels = self.channels / wide;
-        let shares = match wide {
-            4 => Shares::of_units(channels, terms),
-            _ => Shares::new(channels, self.inner, terms),
-        };
+        let shares = Shares::new(channels, wide, self.inner, terms);
         let unit = unit(wide);
         let whole = shares.parts == 1;
         let sums = if whole { result.clone() } else { recorder.scratch(shares.parts * self.channels)? };

@@ -167,9 +167,12 @@ const LONG_UNITS: usize = 1024;
 /// How much more of the multiprocessors a tile must keep busy to be worth its less favourable shape.
 const BUSIER: f64 = 0.1;
 
-/// The cut of a mixed product on matrix units, where there are such and they suit the extents; `single` where not all
-/// elements can be loaded in fours.
-pub(super) fn choose_units([rows, columns, depth]: [usize; 3], single: bool, limits: &Limits) -> Option<Cut> {
+/// The cut of a mixed product on matrix units, where there are such and they suit the extents.
+pub(super) fn choose_units(
+    [rows, columns, depth]: [usize; 3],
+    Layout { single, whole, .. }: Layout,
+    limits: &Limits,
+) -> Option<Cut> {
     let (full, least) = (UNITS_SMALL.rows as usize, UNITS_SLIM.columns as usize);
     let (side, is_shallow) = (rows.min(columns), depth < full);
     let is_thin = side < full;
@@ -190,7 +193,7 @@ pub(super) fn choose_units([rows, columns, depth]: [usize; 3], single: bool, lim
     let least_part = if is_thin { LEAST_THIN_PART } else { LEAST_UNITS_PART };
     let in_parts = |tile: Tile, enough: usize| {
         let mut parts = 1;
-        while groups(&tile) * parts < enough && depth / (parts * 2) >= least_part {
+        while !whole && groups(&tile) * parts < enough && depth / (parts * 2) >= least_part {
             parts *= 2;
         }
         (tile, parts)
@@ -323,22 +326,25 @@ mod tests {
 
     #[test]
     fn matrix_units_are_for_large_products() {
-        assert_eq!(choose_units([4096; 3], false, &ROOMY), Some(Cut::Units(UNITS_BROAD, 1)));
-        assert_eq!(choose_units([1280, 1280, 1024], false, &ROOMY), Some(Cut::Units(UNITS_LARGE, 1)));
-        assert_eq!(choose_units([1024, 512, 784], false, &ROOMY), Some(Cut::Units(UNITS_SMALL, 1)));
-        assert_eq!(choose_units([4096, 384, 384], false, &ROOMY), Some(Cut::Units(UNITS_NARROW, 1)));
-        assert_eq!(choose_units([4096, 1024, 384], false, &ROOMY), Some(Cut::Units(UNITS_BROAD, 1)));
-        assert_eq!(choose_units([4096, 1536, 384], false, &ROOMY), Some(Cut::Units(UNITS_BROAD, 1)));
-        assert_eq!(choose_units([384, 384, 4096], false, &ROOMY), Some(Cut::Units(UNITS_EVEN, 8)));
-        assert_eq!(choose_units([4096, 384, 384], true, &ROOMY), Some(Cut::Units(UNITS_NARROW_SINGLE, 1)));
-        assert_eq!(choose_units([384, 1024, 4096], false, &ROOMY), Some(Cut::Units(UNITS_FLAT, 4)));
-        assert_eq!(choose_units([2048, 16, 2048], false, &ROOMY), Some(Cut::Units(UNITS_SLIM, 8)));
-        assert_eq!(choose_units([16, 5632, 2048], false, &ROOMY), Some(Cut::Units(UNITS_LOW, 4)));
-        assert_eq!(choose_units([2048, 2048, 16], false, &ROOMY), Some(Cut::Units(UNITS_SMALL, 1)));
-        assert_eq!(choose_units([8192, 256, 16], false, &ROOMY), None);
-        assert_eq!(choose_units([64, 512, 784], false, &ROOMY), None);
-        assert_eq!(choose_units([4096, 10, 4096], false, &ROOMY), None);
-        assert_eq!(choose_units([4096; 3], false, &SPARE), None);
+        assert_eq!(choose_units([4096; 3], PLAIN, &ROOMY), Some(Cut::Units(UNITS_BROAD, 1)));
+        assert_eq!(choose_units([1280, 1280, 1024], PLAIN, &ROOMY), Some(Cut::Units(UNITS_LARGE, 1)));
+        assert_eq!(choose_units([1024, 512, 784], PLAIN, &ROOMY), Some(Cut::Units(UNITS_SMALL, 1)));
+        assert_eq!(choose_units([4096, 384, 384], PLAIN, &ROOMY), Some(Cut::Units(UNITS_NARROW, 1)));
+        assert_eq!(choose_units([4096, 1024, 384], PLAIN, &ROOMY), Some(Cut::Units(UNITS_BROAD, 1)));
+        assert_eq!(choose_units([4096, 1536, 384], PLAIN, &ROOMY), Some(Cut::Units(UNITS_BROAD, 1)));
+        assert_eq!(choose_units([384, 384, 4096], PLAIN, &ROOMY), Some(Cut::Units(UNITS_EVEN, 8)));
+        assert_eq!(choose_units([4096, 384, 384], SINGLE, &ROOMY), Some(Cut::Units(UNITS_NARROW_SINGLE, 1)));
+        assert_eq!(choose_units([384, 1024, 4096], PLAIN, &ROOMY), Some(Cut::Units(UNITS_FLAT, 4)));
+        assert_eq!(choose_units([1024, 256, 768], PLAIN, &ROOMY), Some(Cut::Units(UNITS_SMALL, 2)));
+        let whole = Layout { whole: true, ..PLAIN };
+        assert_eq!(choose_units([1024, 256, 768], whole, &ROOMY), Some(Cut::Units(UNITS_SMALL, 1)));
+        assert_eq!(choose_units([2048, 16, 2048], PLAIN, &ROOMY), Some(Cut::Units(UNITS_SLIM, 8)));
+        assert_eq!(choose_units([16, 5632, 2048], PLAIN, &ROOMY), Some(Cut::Units(UNITS_LOW, 4)));
+        assert_eq!(choose_units([2048, 2048, 16], PLAIN, &ROOMY), Some(Cut::Units(UNITS_SMALL, 1)));
+        assert_eq!(choose_units([8192, 256, 16], PLAIN, &ROOMY), None);
+        assert_eq!(choose_units([64, 512, 784], PLAIN, &ROOMY), None);
+        assert_eq!(choose_units([4096, 10, 4096], PLAIN, &ROOMY), None);
+        assert_eq!(choose_units([4096; 3], PLAIN, &SPARE), None);
     }
 
     #[test]

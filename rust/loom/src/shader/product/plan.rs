@@ -54,20 +54,19 @@ impl Problem<'_> {
     fn choose_for(&self, limits: &Limits, whole: bool) -> Cut {
         let extents = [self.rows, self.columns, self.depth];
         let (left, right) = self.loaders();
-        let single = left.width == 1 || right.width == 1 || self.store_width() == 1;
-        if let Some(cut) = choose_units(extents, single, limits).filter(|_| self.mixed) {
+        let layout = Layout {
+            left_transposed: self.left.transposed,
+            right_transposed: self.right.transposed,
+            single: left.width == 1 || right.width == 1 || self.store_width() == 1,
+            few_columns: self.few_columns_will_do(limits),
+            whole,
+        };
+        if let Some(cut) = choose_units(extents, layout, limits).filter(|_| self.mixed) {
             return cut;
         }
         if let Some(cut) = self.choose_stream(limits) {
             return cut;
         }
-        let layout = Layout {
-            left_transposed: self.left.transposed,
-            right_transposed: self.right.transposed,
-            single,
-            few_columns: self.few_columns_will_do(limits),
-            whole,
-        };
         choose(extents, layout, limits)
     }
 
