@@ -62,3 +62,22 @@ def test_they_are_those_of_the_processor(
     # The same bits again.
     for one, other in zip(found, kernels(gpu, net, x, gradient)[1], strict=True):
         assert np.array_equal(one, other)
+
+
+def test_those_of_mixed_precision_are_near_those_of_single(gpu: str) -> None:
+    """Large enough for matrix units where an adapter has them; one product taken for another is far off."""
+    attention = nn.MultiHeadAttention(4, head_dim=64, causal=True, bias=False)
+    layers = [nn.Residual([nn.RMSNorm(), attention]), nn.Residual([nn.RMSNorm(), nn.SwiGLU(192)])]
+    draws = np.random.default_rng(5)
+    x = draws.normal(size=(16, 64, 256)).astype(np.float32)
+    # As small as those of a mean loss: where they are scaled, larger ones overflow 16 bits.
+    gradient = (1e-3 * draws.normal(size=x.shape)).astype(np.float32)
+    single = loom.Sequential(layers, input_shape=(64, 256), seed=3)
+    single.zero_gradients()
+    single.forward(x)
+    wanted = [single.backward(gradient), *gradients(single)]
+    mixed = loom.Sequential(layers, input_shape=(64, 256), seed=3, precision="mixed").to(gpu)
+    ran, found = kernels(gpu, mixed, x, gradient)
+    assert sum(" products" in label for label in ran) == 2, ran
+    for one, other in zip(found, wanted, strict=True):
+        assert np.abs(one - other).max() <= 1e-2 * np.abs(other).max()

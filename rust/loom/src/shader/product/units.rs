@@ -229,6 +229,8 @@ mod tests {
                         let hooks = format!(
                             "fn load_a(row: u32, k: u32) -> {ty} {{ return left[row * constants.depth + k]; }}
 fn load_b(k: u32, column: u32) -> {ty} {{ return right[k * constants.columns + column]; }}
+fn load_a1(row: u32, k: u32) -> {ty} {{ return load_a(row + 1u, k); }}
+fn load_b1(k: u32, column: u32) -> {ty} {{ return load_b(k, column + 1u); }}
 fn store(row: u32, column: u32, value: {ty}) {{ output[row * constants.columns + column + part] = value; }}
 fn store_sum(column: u32, value: f32) {{ output[column] = {ty}(value); }}
 "
@@ -243,25 +245,27 @@ fn store_sum(column: u32, value: f32) {{ output[column] = {ty}(value); }}
                             .number("parts", 1u32)
                             .number("chunk", 1u32)
                             .unchecked();
-                        is_valid(
-                            Tiled {
-                                tile,
-                                left: Loader { along: left, width },
-                                right: Loader { along: right, width },
-                                store_width: width,
-                                edges: Edges::ALL,
-                                extents: ["constants.rows", "constants.columns", "constants.depth"],
-                                parts,
-                                hooks: Hooks {
-                                    sum_b: right == Along::Depth,
-                                    batches: parts.map(|_| "3u"),
-                                    ..Hooks::default()
-                                },
-                                rounding: crate::shader::product::Rounding::Bits,
-                                units: true,
-                            }
-                            .add_to(shader),
-                        );
+                        let one = Tiled {
+                            tile,
+                            left: Loader { along: left, width },
+                            right: Loader { along: right, width },
+                            store_width: width,
+                            edges: Edges::ALL,
+                            extents: ["constants.rows", "constants.columns", "constants.depth"],
+                            parts,
+                            hooks: Hooks {
+                                sum_b: right == Along::Depth,
+                                batches: parts.map(|_| "3u"),
+                                ..Hooks::default()
+                            },
+                            rounding: crate::shader::product::Rounding::Bits,
+                            units: true,
+                        };
+                        is_valid(one.add_to(shader.clone()));
+                        if parts.is_none() {
+                            let hooks = Hooks { segments: &[128, 64], ..Hooks::default() };
+                            is_valid(Tiled { hooks, ..one }.add_to(shader));
+                        }
                     }
                 }
             }
