@@ -3,7 +3,9 @@
 Random weights of 135 million parameters (576 wide, 30 blocks, 9 heads over 3, 1,536 hidden, 49,152 words)
 or of 1.1 or 8 billion, at a context of 512 to 640. Tokens a second, the best of 0.7 seconds each: step by
 step; many tokens a frame (`session.follow`); a prompt of 512; 32 sequences side by side; tokens drawn by
-temperature, top_k and top_p of scores that come to the host, and on the GPU, of one sequence and of 32.
+temperature, top_k and top_p of scores that come to the host, and on the GPU, of one sequence and of 32; 32
+sequences at places of their own by eight tokens a frame, as answers of `loom serve` are made, the likeliest
+and drawn ones.
 
     python benches/peers/language_decode_gpu.py --types float16 q4_0 --shapes 135m 1b
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -20,6 +23,7 @@ import loom
 from language_decode import SHAPES
 from loom import nn
 from loom._typing import NumericTypeName, Precision
+from loom.network.slots import Slots
 from loom.text import Sampling
 from loom.text.sampling import Sampler
 
@@ -126,7 +130,31 @@ def speeds(net: loom.Network, words: int) -> list[float]:
 
     follow_all()
     draw_all()
-    return [steps, many, prefill, _best(60 * 32, follow_all), *drawing, _best(60 * 32, draw_all)]
+    together = [_best(60 * 32, follow_all), *drawing, _best(60 * 32, draw_all)]
+    return [steps, many, prefill, *together, *_at_own_places(net, samplers)]
+
+
+def _at_own_places(net: loom.Network, samplers: list[Sampler]) -> list[float]:
+    """Returns tokens a second of as many sequences as samplers, each with another number of steps."""
+    count = len(samplers)
+    slots = Slots(net, count, _CAPACITY)
+    read = [480 - 7 * number for number in range(count)]
+    for number, steps in enumerate(read):
+        slots(np.arange(10, 10 + steps)[None], [number], last=True)
+
+    def served(drawing: list[Sampler] | None) -> None:
+        newest = [7] * count
+        for _ in range(8):
+            made = slots.follow(newest, range(count), [8] * count, samplers=drawing)
+            newest = [tokens[-1] for tokens in made]
+        for number, steps in enumerate(read):
+            slots.rewind(number, steps)
+
+    speeds = []
+    for drawing in (None, samplers):
+        served(drawing)
+        speeds.append(_best(64 * count, partial(served, drawing)))
+    return speeds
 
 
 def in_torch(shape: str) -> list[tuple[str, float]]:
@@ -207,6 +235,7 @@ def main() -> None:
     print(loom.init_gpu(options.device))
     print(
         "tokens/s: step by step, many a frame, prompt of 512, 32 sequences; drawn by the host, on the GPU, 32"
+        "; at places of their own 32, drawn"
     )
     for shape in options.shapes:
         for dtype in options.types:

@@ -15,7 +15,7 @@ from loom.convert import as_input, as_numpy, real_dtype
 from loom.engine import HasEngine, engine_of
 from loom.errors import ShapeError
 
-__all__ = ["Session", "StepSampler", "cache_type"]
+__all__ = ["Session", "StepSampler", "cache_type", "drawn_by"]
 
 
 def cache_type(where: str, name: CacheTypeName | None) -> CacheTypeName | None:
@@ -61,8 +61,22 @@ class StepSampler(Protocol):
         """
 
 
-def _drawn_by(samplers: Sequence[StepSampler], count: int) -> Drawn:
-    """Returns what draws the steps of each row, as the engine wants it."""
+def drawn_by(samplers: Sequence[StepSampler], rows: int, count: int) -> Drawn:
+    """Returns what draws the steps of each row, as the engine wants it.
+
+    Args:
+        samplers: One for each row.
+        rows: How many rows there are.
+        count: How many steps are drawn.
+
+    Raises:
+        ShapeError: There are not as many samplers as rows, or they are of several numbers of classes.
+    """
+    if len(samplers) != rows or len({sampler.vocabulary for sampler in samplers}) > 1:
+        raise ShapeError(
+            f"each of {rows} rows has a sampler, of as many classes as the network makes; got samplers of "
+            f"{[sampler.vocabulary for sampler in samplers]}"
+        )
     draws = [sampler.draws(count) for sampler in samplers]
 
     def together(rows: list[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
@@ -205,12 +219,7 @@ class Session:
         steps = self._engine.as_steps(x)
         if samplers is None:
             return np.asarray(self._native.follow(steps, count, ends), dtype=np.int64)
-        if len(samplers) != self._rows or len({sampler.vocabulary for sampler in samplers}) > 1:
-            raise ShapeError(
-                f"each of {self._rows} rows has a sampler, of as many classes as the network makes; got "
-                f"samplers of {[sampler.vocabulary for sampler in samplers]}"
-            )
-        made = self._native.follow(steps, count, ends, _drawn_by(samplers, count))
+        made = self._native.follow(steps, count, ends, drawn_by(samplers, self._rows, count))
         for sampler, row in zip(samplers, made, strict=True):
             stopped = (place + 1 for place, step in enumerate(row) if step in ends)
             sampler.took(row[: next(stopped, len(row))])

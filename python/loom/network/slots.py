@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
 
 from loom import _native
 from loom._settings.checks import whole
 from loom._typing import ArrayLike, CacheTypeName, RealArray
 from loom.engine import HasEngine, engine_of
-from loom.network.session import cache_type
+from loom.network.session import StepSampler, cache_type, drawn_by
 
 __all__ = ["Slots"]
 
@@ -18,7 +20,8 @@ class Slots:
 
     As a `Session` of several rows, but that a call brings steps of some sequences, and each has seen as many
     as it has: one may begin while another goes on. What is made of each is what a session of its own makes,
-    bit for bit. On processors, and for networks whose layers keep something for each step, as attention does.
+    on processors bit for bit; GPUs multiply few rows by other kernels than many, and round otherwise. For
+    networks whose layers keep something for each step, as attention does.
 
     Args:
         network: The network; its input has a time axis first, whose extent does not matter here.
@@ -28,7 +31,7 @@ class Slots:
 
     Raises:
         StateError: A layer or a link needs whole sequences, or a recurrent layer moves all of them together;
-            or the network is on a GPU.
+            or `cache_dtype` is given on a GPU.
         ShapeError: The network's input has no time axis.
         ConfigError: A setting is out of range.
 
@@ -78,6 +81,46 @@ class Slots:
         engine = self._engine
         made = self._native.advance(engine.as_steps(x), list(sequences), last)
         return engine.stepped(self._native, x, made, last=last)
+
+    def follow(
+        self,
+        tokens: Sequence[int],
+        sequences: Sequence[int],
+        counts: Sequence[int],
+        *,
+        stops: Iterable[int] = (),
+        samplers: Sequence[StepSampler] | None = None,
+    ) -> list[list[int]]:
+        """Brings a step of some sequences and has each go on by itself, as `Session.follow`.
+
+        Args:
+            tokens: The next step of each, a whole number.
+            sequences: Of which sequence each is.
+            counts: How many steps to make of each.
+            stops: Classes after which a sequence needs no more.
+            samplers: What draws the steps of each, and takes note of them.
+
+        Returns:
+            The classes of each, as many as its count or up to its first of `stops`. The last one is for
+            you to bring with the next call.
+
+        Raises:
+            StateError: As of `Session.follow`.
+            InvalidValueError: A sequence is not there, or there twice.
+            NonFiniteError: Scores hold NaN or infinity; no sequence has gone on then.
+            ShapeError: There are not as many samplers as sequences.
+        """
+        wanted = [whole("Slots.follow", "counts", count, least=1) for count in counts]
+        ends = [whole("Slots.follow", "stops", stop, least=0) for stop in stops]
+        steps = self._engine.as_steps(np.asarray(tokens)[:, None])
+        numbers = list(sequences)
+        if samplers is None:
+            return self._native.follow(steps, numbers, wanted, ends)
+        draws = drawn_by(samplers, len(numbers), max(wanted, default=0))
+        made = self._native.follow(steps, numbers, wanted, ends, draws)
+        for sampler, row in zip(samplers, made, strict=True):
+            sampler.took(row)
+        return made
 
     @property
     def positions(self) -> list[int]:

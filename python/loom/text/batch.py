@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from loom._settings.checks import whole
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "Told"]
 
 _TOGETHER = 8
-"""The most tokens that one answer is given before others have their turn, where they take turns."""
+"""The most tokens that answers get where the network chooses them itself, before others have their turn."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ class Batch:
 
     The weights are gone through once for all, which is what takes the time. Whoever is added joins at the
     next step, and whoever has ended makes room for the next. On a processor each gets the very tokens that
-    it gets alone; on a GPU, and with recurrent layers, they take turns, of several tokens where the network
-    chooses them itself.
+    it gets alone; a GPU, which makes several of all of them at a time, rounds otherwise for many than for
+    one. With recurrent layers they take turns.
 
     One thread steps; any may add and remove.
 
@@ -167,28 +168,39 @@ class Batch:
             writing = [entry for entry in self._running if entry.pending == 1 and entry not in alone]
             if writing:
                 told += self._read(writing)
-            for entry in going_on:
-                # What went wrong with another one may have ended it.
-                if entry in self._running:
-                    told += self._go_on(entry)
+            for group in [going_on] if self._bank.joins else [[entry] for entry in going_on]:
+                # What went wrong with another one may have ended some.
+                told += self._go_on([entry for entry in group if entry in self._running])
         return told
 
-    def _go_on(self, entry: _Entry) -> list[Told]:
-        """Has the network choose the next tokens of one answer itself."""
-        generation, text = entry.generation, ""
+    def _go_on(self, entries: list[_Entry]) -> list[Told]:
+        """Has the network choose the next tokens of some answers itself."""
+        if not entries:
+            return []
+        slots = [entry.slot for entry in entries]
+        asked = [entry.generation.asks(entry.slot, _TOGETHER) for entry in entries]
+        started = perf_counter()
         try:
-            text = generation.go_on(entry.slot, _TOGETHER)
-            while generation.finish_reason is None and generation.has_more:
-                text += generation.go_on(entry.slot, _TOGETHER)
+            made = self._bank.follow(slots, asked)
         except StateError as error:
             return self._anew(error, begun=True)
         except LoomError as error:
-            self._end(entry)
-            return [Told(generation, error=error)]
-        told = Told(generation, text, len(generation.tokens), generation.finish_reason)
-        if generation.finish_reason is not None:
-            self._end(entry)
-        return [told]
+            if len(entries) > 1:
+                # It may be about one of them alone.
+                return [told for entry in entries for told in self._go_on([entry])]
+            self._end(entries[0])
+            return [Told(entries[0].generation, error=error)]
+        seconds = perf_counter() - started
+        told = []
+        for entry, tokens in zip(entries, made, strict=True):
+            generation, text = entry.generation, ""
+            generation.gets(tokens, seconds)
+            while generation.finish_reason is None and generation.has_more:
+                text += generation.tells()
+            told.append(Told(generation, text, len(generation.tokens), generation.finish_reason))
+            if generation.finish_reason is not None:
+                self._end(entry)
+        return told
 
     @property
     def _bank(self) -> Bank:

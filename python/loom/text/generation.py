@@ -15,7 +15,7 @@ from loom.text.constraints import Constraint
 from loom.text.guessing import Guesser
 from loom.text.sampling import Choice, Sampler
 from loom.text.scores import as_scores
-from loom.text.sessions import Lease, Reader, Sessions
+from loom.text.sessions import Asked, Lease, Reader, Sessions
 from loom.text.streaming import Stopper, TextStream
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class Generation(Iterator[str]):
 
     def _step(self, lease: Lease) -> str:
         if self._ahead or self.goes_on(lease):
-            return self.go_on(lease, _MOST_TOGETHER)
+            return self._go_on(lease)
         tokens, every = self.wanted(lease)
         try:
             scores = lease.feed(tokens, every=every)
@@ -289,30 +289,42 @@ class Generation(Iterator[str]):
         """Whether tokens are chosen that are not told yet."""
         return bool(self._ahead)
 
-    def go_on(self, reader: Reader, most: int) -> str:
-        """Takes the next token of those that the network chooses itself, of which it makes several at a time.
+    def asks(self, reader: Reader, most: int) -> Asked:
+        """Says what the network is to choose by itself, several tokens at a time.
 
         Args:
             reader: What reads the answer's tokens.
             most: The most tokens that are made together.
-
-        Returns:
-            The text that may be told now.
         """
-        if not self._ahead:
-            room = self._plan.capacity - len(reader.seen)
-            self._follow(reader, min(self._together, most, self._most - len(self.tokens), room))
+        room = self._plan.capacity - len(reader.seen)
+        count = min(self._together, most, self._most - len(self.tokens), room)
+        sampler = self._sampler
+        return Asked(self._context[-1], count, self._plan.end, sampler, sampler.takes_the_likeliest)
+
+    def gets(self, tokens: list[int], seconds: float) -> None:
+        """Takes the tokens that the network has chosen.
+
+        Args:
+            tokens: One at least, and no more than were asked for.
+            seconds: How long it took.
+        """
+        self._ahead = tokens
+        self._context += tokens
+        # As many at a time as nobody has to wait for.
+        if seconds < _SOON / 2 and self._together < _MOST_TOGETHER:
+            self._together *= 2
+
+    def tells(self) -> str:
+        """Takes the next of these tokens; returns the text that may be told now."""
         return self._told(Choice(self._ahead.pop(0)), known=True)
 
-    def _follow(self, reader: Reader, count: int) -> None:
-        """Has the network go on by the likeliest tokens, or by those it draws, several at a time."""
-        started = perf_counter()
-        sampler = None if self._sampler.takes_the_likeliest else self._sampler
-        self._ahead = reader.follow(self._context[-1], count, self._plan.end, sampler)
-        self._context += self._ahead
-        # As many at a time as nobody has to wait for.
-        if perf_counter() - started < _SOON / 2 and self._together < _MOST_TOGETHER:
-            self._together *= 2
+    def _go_on(self, reader: Reader) -> str:
+        """Takes the next of the tokens that the network chooses itself, several at a time."""
+        if not self._ahead:
+            asked, started = self.asks(reader, _MOST_TOGETHER), perf_counter()
+            made = reader.follow(asked)
+            self.gets(made, perf_counter() - started)
+        return self.tells()
 
     def wanted(self, reader: Reader, *, guessing: bool = True) -> tuple[list[int], bool]:
         """Says what is to be read next.

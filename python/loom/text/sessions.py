@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Protocol
 
@@ -14,11 +15,30 @@ from loom.errors import StateError
 from loom.network import Network
 from loom.text.sampling import Sampler
 
-__all__ = ["PIECE", "Lease", "Reader", "Sessions", "common"]
+__all__ = ["PIECE", "PIECE_ON_GPUS", "Asked", "Lease", "Reader", "Sessions", "common", "followed"]
 
 PIECE = 64
-_PIECE_ON_GPUS = 512
+PIECE_ON_GPUS = 512
 """The most tokens of a prompt that are read before others have their turn."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an answer asks of a network that chooses its next tokens itself.
+
+    Args:
+        token: The token to read first.
+        count: The most tokens to make.
+        end: Those after which no more are needed.
+        sampler: Draws them and takes note of them.
+        likeliest: Whether the sampler takes the likeliest ones, so that none is needed.
+    """
+
+    token: int
+    count: int
+    end: Collection[int]
+    sampler: Sampler
+    likeliest: bool
 
 
 class Reader(Protocol):
@@ -43,16 +63,11 @@ class Reader(Protocol):
     def goes_on_by_itself(self) -> bool:
         """Whether it has `follow`, rather than being read together with others."""
 
-    def follow(
-        self, token: int, count: int, end: Collection[int], sampler: Sampler | None = None
-    ) -> list[int]:
+    def follow(self, asked: Asked) -> list[int]:
         """Reads a token and goes on by the likeliest ones, or by those that are drawn.
 
         Args:
-            token: The token.
-            count: The most tokens to make.
-            end: Those after which no more are needed.
-            sampler: Draws them and takes note of them; None for the likeliest ones.
+            asked: What is asked for.
 
         Returns:
             The tokens; the last one is not read yet.
@@ -128,13 +143,11 @@ class Lease(Reader):
         """Whether it has `follow`: a session does."""
         return True
 
-    def follow(
-        self, token: int, count: int, end: Collection[int], sampler: Sampler | None = None
-    ) -> list[int]:
+    def follow(self, asked: Asked) -> list[int]:
         """Reads a token and goes on by itself, as `Reader.follow`."""
         with self._owner.lock:
-            made = followed(self.session, token, count, end, sampler)
-        self.seen += [token, *made[:-1]]
+            made = followed(self.session, asked)
+        self.seen += [asked.token, *made[:-1]]
         return made
 
     def goes_back(self, count: int) -> bool:
@@ -226,7 +239,7 @@ class Sessions:
     @property
     def piece(self) -> int:
         """The most tokens of a prompt that are read before others have their turn."""
-        return _PIECE_ON_GPUS if self.on_gpu else PIECE
+        return PIECE_ON_GPUS if self.on_gpu else PIECE
 
     @property
     def on_gpu(self) -> bool:
@@ -245,15 +258,13 @@ class Sessions:
 
 def followed(
     session: Any,  # noqa: ANN401 - a Session
-    token: int,
-    count: int,
-    end: Collection[int],
-    sampler: Sampler | None,
+    asked: Asked,
 ) -> list[int]:
     """Has a session of one sequence go on by itself, as `Reader.follow`."""
-    samplers = None if sampler is None else [sampler]
-    made: list[int] = session.follow([[token]], count, stops=end, samplers=samplers)[0].tolist()
-    return made
+    samplers = None if asked.likeliest else [asked.sampler]
+    made = session.follow([[asked.token]], asked.count, stops=asked.end, samplers=samplers)
+    tokens: list[int] = made[0].tolist()
+    return tokens
 
 
 def common(one: Sequence[object], other: Sequence[object]) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import warnings
+from collections.abc import Sequence
 from threading import RLock
 from typing import Any
 
@@ -10,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._typing import CacheTypeName
-from loom.errors import StateError
+from loom.errors import DeviceError, StateError
 from loom.network import Network
 from loom.network.slots import Slots
-from loom.text.sampling import Sampler
-from loom.text.sessions import PIECE, Reader, common, followed
+from loom.text.sessions import PIECE, PIECE_ON_GPUS, Asked, Reader, common, followed
 
 __all__ = ["Bank", "Slot"]
 
@@ -37,7 +37,7 @@ class Slot(Reader):
     @property
     def piece(self) -> int:
         """The most tokens of a prompt that it reads at once."""
-        return PIECE
+        return PIECE_ON_GPUS if self.on_gpu else PIECE
 
     @property
     def on_gpu(self) -> bool:
@@ -46,16 +46,12 @@ class Slot(Reader):
 
     @property
     def goes_on_by_itself(self) -> bool:
-        """Whether it is a session of its own."""
-        return not self._bank.joins
+        """Whether it has `follow`: on a GPU, and where it is a session of its own."""
+        return self.on_gpu or not self._bank.joins
 
-    def follow(
-        self, token: int, count: int, end: Collection[int], sampler: Sampler | None = None
-    ) -> list[int]:
-        """Reads a token and goes on by itself, as `Reader.follow`, where it is a session of its own."""
-        made = self._bank.follow(self.number, token, count, end, sampler)
-        self.seen += [token, *made[:-1]]
-        return made
+    def follow(self, asked: Asked) -> list[int]:
+        """Reads a token and goes on by itself, as `Reader.follow`."""
+        return self._bank.follow([self], [asked])[0]
 
     def goes_back(self, count: int) -> bool:
         """Goes back to where it had read so many tokens; returns whether it could."""
@@ -73,9 +69,9 @@ class Slot(Reader):
 class Bank:
     """Room for the texts of several answers.
 
-    On a processor, and where every layer keeps something for each token, all places are rows of one memory,
-    and the next tokens of any of them are read together, with the bits that they have alone. Otherwise each
-    is a session of its own, and they are read one after the other.
+    Where every layer keeps something for each token, all places are rows of one memory, and the next tokens
+    of any of them are read together, on processors with the bits that they have alone. Otherwise, and where a
+    GPU has no room for all of them, each is a session of its own, and they are read one after the other.
 
     Args:
         network: The network.
@@ -111,6 +107,14 @@ class Bank:
                 together = Slots(self._network, self._count, self._capacity, cache_dtype=self._cache_dtype)
                 self._together, self._apart = together, []
             except StateError:
+                self._together, self._apart = None, [None] * self._count
+            except DeviceError as error:
+                warnings.warn(
+                    f"{error}; so answers take turns, and each has memory of its own once it is made: "
+                    f"make fewer than {self._count} at once, or have a capacity below {self._capacity}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
                 self._together, self._apart = None, [None] * self._count
         for slot in self.slots:
             slot.seen = []
@@ -198,20 +202,33 @@ class Bank:
         """Whether the network is on one."""
         return str(self._network.device) != "cpu"
 
-    def follow(
-        self, number: int, token: int, count: int, end: Collection[int], sampler: Sampler | None
-    ) -> list[int]:
-        """Has the session at one place go on by itself, as `Reader.follow`.
+    def follow(self, slots: Sequence[Slot], asked: Sequence[Asked]) -> list[list[int]]:
+        """Has the texts at some places go on by themselves, as `Reader.follow`.
 
         Args:
-            number: The place, which is a session of its own.
-            token: The token to read first.
-            count: The most tokens to make.
-            end: Those after which no more are needed.
-            sampler: What draws them; None for the likeliest ones.
+            slots: The places.
+            asked: What is asked for at each.
+
+        Returns:
+            The tokens of each; where they are read together, one may have fewer, up to what ends another.
         """
         with self._lock:
-            return followed(self._session(number), token, count, end, sampler)
+            if self._together is None:
+                made = [
+                    followed(self._session(slot.number), one) for slot, one in zip(slots, asked, strict=True)
+                ]
+            else:
+                likeliest = all(one.likeliest for one in asked)
+                made = self._together.follow(
+                    [one.token for one in asked],
+                    [slot.number for slot in slots],
+                    [one.count for one in asked],
+                    stops=sorted({token for one in asked for token in one.end}),
+                    samplers=None if likeliest else [one.sampler for one in asked],
+                )
+        for slot, one, tokens in zip(slots, asked, made, strict=True):
+            slot.seen += [one.token, *tokens[:-1]]
+        return made
 
     def _session(self, number: int) -> Any:  # noqa: ANN401 - a Session
         if self._apart[number] is None:

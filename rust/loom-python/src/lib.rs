@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod arrays;
 mod device;
+mod draws;
 mod error;
 mod exchange;
 mod figures;

@@ -1,24 +1,11 @@
 //! `loom._native.Session`: inference that goes on from where its last call ended.
 
 use crate::arrays::{RealArray, to_numpy};
+use crate::draws::{DrawnBy, with_draws};
 use crate::shared::{Network, cache_type, exclusively};
-use loom::network::{Draws, Session as Engine};
-use loom::ops::Sampling;
-use numpy::PyReadonlyArray2;
+use loom::network::Session as Engine;
 use pyo3::prelude::*;
 use std::sync::Mutex;
-
-/// What steps are drawn by: settings, numbers, biases, and counts.
-type DrawnBy<'py> = (
-    PyReadonlyArray2<'py, f64>,
-    PyReadonlyArray2<'py, f64>,
-    Option<PyReadonlyArray2<'py, f64>>,
-    Option<PyReadonlyArray2<'py, f64>>,
-);
-
-fn slice<'a>(given: Option<&'a PyReadonlyArray2<'_, f64>>) -> PyResult<Option<&'a [f64]>> {
-    Ok(given.map(|given| given.as_slice()).transpose()?)
-}
 
 /// A session; one call at a time.
 #[pyclass(frozen, module = "loom._native")]
@@ -72,8 +59,7 @@ impl Session {
         })
     }
 
-    /// Brings steps and goes on by itself; (rows, count) or fewer. Steps are drawn by the settings of each row (rows,
-    /// 9), numbers (rows, count), biases and counts (rows, classes) where given.
+    /// Brings steps and goes on by itself; (rows, count) or fewer.
     #[pyo3(signature = (x, count, stops, draws=None))]
     fn follow(
         &self,
@@ -85,14 +71,9 @@ impl Session {
     ) -> PyResult<Vec<Vec<usize>>> {
         let array = RealArray::borrow(x)?;
         let view = array.view()?;
-        let Some((settings, uniforms, biases, counts)) = draws else {
-            return self.with(py, move |session, network| session.follow(network, view, count, &stops, None));
-        };
-        let (settings, _) = settings.as_slice()?.as_chunks();
-        let sampling: Vec<Sampling> = settings.iter().map(Sampling::of).collect();
-        let (biases, counts) = (slice(biases.as_ref())?, slice(counts.as_ref())?);
-        let draws = Draws { sampling: &sampling, uniforms: uniforms.as_slice()?, biases, counts };
-        self.with(py, move |session, network| session.follow(network, view, count, &stops, Some(&draws)))
+        with_draws(draws.as_ref(), |draws| {
+            self.with(py, |session, network| session.follow(network, view, count, &stops, draws))
+        })
     }
 
     /// What layers keep of the steps seen so far, (rows, steps, ...) each.

@@ -1,6 +1,7 @@
 //! `loom._native.Slots`: sequences that come and go, each at a place of its own.
 
 use crate::arrays::{RealArray, to_numpy};
+use crate::draws::{DrawnBy, with_draws};
 use crate::shared::{Network, cache_type, exclusively};
 use loom::network::Slots as Engine;
 use pyo3::prelude::*;
@@ -52,6 +53,24 @@ impl Slots {
         let view = array.view()?;
         let tensor = self.with(py, move |slots, network| slots.advance(network, view, &sequences, last))?;
         to_numpy(py, tensor)
+    }
+
+    /// Brings a step of some sequences and has them go on by themselves, each by its count or to its first stop.
+    #[pyo3(signature = (x, sequences, counts, stops, draws=None))]
+    fn follow(
+        &self,
+        py: Python<'_>,
+        x: &Bound<'_, PyAny>,
+        sequences: Vec<usize>,
+        counts: Vec<usize>,
+        stops: Vec<usize>,
+        draws: Option<DrawnBy<'_>>,
+    ) -> PyResult<Vec<Vec<usize>>> {
+        let array = RealArray::borrow(x)?;
+        let view = array.view()?;
+        with_draws(draws.as_ref(), |draws| {
+            self.with(py, |slots, network| slots.follow(network, view, (&sequences, &counts), &stops, draws))
+        })
     }
 
     /// Extents of what so many steps make of each output.

@@ -11,6 +11,7 @@ use crate::process::generation;
 use crate::shader::{Accelerator, Allocation, Capabilities, HeldMemory, Operand};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -317,6 +318,21 @@ impl Accelerator for Gpu {
             self.queue.write_buffer(to, offset + whole as u64, &last);
         }
         self.count(|statistics| statistics.bytes_up += bytes.len() as u64);
+    }
+
+    fn copy_within(&self, memory: &Allocation, from: Range<usize>, to: usize) -> Result<()> {
+        self.check()?;
+        let bytes = from.len() as u64;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // A buffer is not copied to itself.
+        let between = self.storage("a part that is copied", bytes)?;
+        let mut encoder = self.device.create_command_encoder(&Default::default());
+        encoder.copy_buffer_to_buffer(buffer(memory), from.start as u64, buffer(&between), 0, bytes);
+        encoder.copy_buffer_to_buffer(buffer(&between), 0, buffer(memory), to as u64, bytes);
+        self.submit(encoder.finish());
+        self.check()
     }
 
     fn read_back(&self, from: &Allocation, bytes: &mut [u8]) -> Result<()> {

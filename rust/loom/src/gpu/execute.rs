@@ -27,6 +27,7 @@ pub(crate) fn execute(
     let gpu = memory.gpu().clone();
     gpu.check()?;
     let Some(first) = values.first() else { return Ok(()) };
+    memory.set_row_places(&first.places)?;
     let list = {
         let registry = access.get();
         let stored = Stored { registry, carried: access.carried() };

@@ -6,7 +6,7 @@ use super::frame::new_table;
 use super::mirror::Mirror;
 use super::steps::{CONTROL_WORDS, STEP_BYTES};
 use super::temporaries::Temporaries;
-use crate::ops::{Direction, Op};
+use crate::ops::{Direction, Op, RowPlace};
 use crate::program::{
     Kind, Phase, Place, Program, RunMemory, Sharing, Step, Together, Unit, Value, ValueInfo, Write, units,
 };
@@ -58,6 +58,8 @@ pub(crate) struct Memory {
     table_group: wgpu::BindGroup,
     /// What the table holds.
     table_content: Vec<u8>,
+    /// Where each row is, in programs of rows at places of their own.
+    row_places: Option<Operand>,
     control: Operand,
     /// What the control holds, where no kernel has written it since.
     control_content: Option<[u32; CONTROL_WORDS]>,
@@ -91,6 +93,7 @@ impl Memory {
             table,
             table_group,
             table_content: Vec::new(),
+            row_places: None,
             control,
             control_content: None,
             outcomes: None,
@@ -150,6 +153,26 @@ impl Memory {
         Ok(())
     }
 
+    /// Makes this known of where rows are, before kernels run that read it.
+    pub(super) fn set_row_places(&mut self, places: &[RowPlace]) -> Result<()> {
+        if places.is_empty() {
+            return Ok(());
+        }
+        let words: Vec<u32> =
+            places.iter().flat_map(|place| [place.sequence as u32, place.position as u32]).collect();
+        let held = match self.row_places.take() {
+            Some(held) if held.elements >= words.len() => held,
+            _ => {
+                // Recorded over what there was.
+                self.lists.clear();
+                Operand::allocate(&*self.gpu, "places of rows", words.len())?
+            }
+        };
+        self.gpu.upload(held.allocation(), 0, bytemuck::cast_slice(&words));
+        self.row_places = Some(held);
+        Ok(())
+    }
+
     /// A value that is not stored in the registry, for the rows there are.
     pub(crate) fn value(&self, program: &Program, value: Value, rows: usize) -> Result<Operand> {
         let share = self.sharing.of(program.owner(value)).and_then(|share| self.shares.get(share));
@@ -185,12 +208,15 @@ impl Memory {
         }
         let mut recorder = Recorder::new(&*self.gpu, rows, self.control.clone());
         recorder.places_later = true;
+        let by_sequence = carried.is_some_and(|carried| carried.by_sequence);
+        recorder.row_places = self.row_places.clone().filter(|_| by_sequence);
+        let sequences = carried.map_or(rows, |carried| carried.rows_of(rows));
         let operand = |value: &Value| match program.value(program.owner(*value)).place {
             Place::Buffer(_) => self.value(program, *value, rows),
             Place::Carried(number) => {
                 let memory = carried.and_then(|carried| carried.on_device.as_ref());
                 let allocation = memory.and_then(|memory| memory.allocations.get(number));
-                let elements = program.value(*value).len(rows);
+                let elements = program.value(*value).len(sequences);
                 allocation
                     .map(|allocation| Operand::new(allocation, 0, elements))
                     .ok_or_else(|| Error::Internal("nothing is carried by this call".into()))

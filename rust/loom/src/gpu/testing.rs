@@ -108,6 +108,12 @@ pub(crate) fn run_recorded(
     let mut recorder = Recorder::new(gpu, setting.rows, control);
     recorder.accumulate = setting.accumulate;
     recorder.path = setting.path;
+    if !setting.values.places.is_empty() {
+        let places = setting.values.places.iter();
+        let words: Vec<i32> =
+            places.flat_map(|place| [place.sequence as i32, place.position as i32]).collect();
+        recorder.row_places = Some(operand(gpu, &Data::Index(words))?);
+    }
     recorder.reads = setting.reads.iter().map(|data| operand(gpu, data)).collect::<Result<_>>()?;
     if let Some((number, packed)) = packed {
         let bytes = gpu.storage("packed", packed.bytes.len() as u64)?;

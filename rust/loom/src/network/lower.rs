@@ -115,7 +115,7 @@ impl Lowered {
         let mut carried = network.carried_specs(mode).into_iter().enumerate().peekable();
         // What a session chooses by itself is carried behind what layers carry.
         let chosen = network.chosen_place(mode).zip(mode.session);
-        let chosen = chosen.map(|(number, session)| (number, session.capacity));
+        let chosen = chosen.map(|(number, session)| (number, session.ahead));
         let ending = mode.session.map_or(Ending::All, |session| session.ending);
         let input = match (ending, chosen) {
             (Ending::Chain(_), Some((number, capacity))) => {

@@ -34,8 +34,9 @@ pub struct SessionExtent {
     pub cache: CacheType,
     /// What of its outputs is wanted.
     pub ending: Ending,
-    /// Whether what steps are drawn by is kept, too.
-    pub draws: bool,
+    /// How many steps a session goes on by itself at most, for which what they are drawn by is kept; none where it
+    /// does not.
+    pub ahead: usize,
 }
 
 /// What of the outputs of a session's call is wanted.

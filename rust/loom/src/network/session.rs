@@ -1,6 +1,6 @@
 //! Sessions: inference that goes on from where its last call ended.
 
-mod drawing;
+pub(super) mod drawing;
 mod kept;
 pub(super) mod outputs;
 pub(super) mod steps;
@@ -24,7 +24,7 @@ const MOST_STEPS: usize = 64;
 /// The same on a GPU, which more of them keep busy.
 const MOST_STEPS_ON_GPUS: usize = 512;
 /// Steps that a session goes on by itself in one frame, where one of them may be the last.
-const STEPS_OF_A_FRAME: usize = 8;
+pub(super) const STEPS_OF_A_FRAME: usize = 8;
 /// The most numbers of an output of all steps, where those decide.
 const MOST_OUTPUTS: usize = 1 << 22;
 
@@ -68,7 +68,7 @@ impl Part {
 
 /// How many of the steps that are left go through the network at once: the largest power of two that fits, so that a
 /// prompt of any length needs few programs.
-fn part_of(left: usize, most: usize) -> usize {
+pub(super) fn part_of(left: usize, most: usize) -> usize {
     (1 << left.ilog2()).min(most)
 }
 
@@ -99,7 +99,7 @@ impl Network {
         // Without a time axis there is one output, that of the last step.
         let outputs = self.stepping_outputs()?;
         let widths = StepWidths::of(self);
-        let extent = SessionExtent { steps: 1, capacity, cache, ending: Ending::All, draws: true };
+        let extent = SessionExtent { steps: 1, capacity, cache, ending: Ending::All, ahead: capacity };
         let mode = Mode { session: Some(extent), ..Mode::default() };
         let places = self.carried_places(mode);
         let by_place = places.iter().all(|place| place.spec.by_place);
@@ -123,6 +123,42 @@ impl Network {
         })
     }
 
+    /// The most steps that go through the network at once, with so many rows.
+    pub(super) fn most_steps(&self, outputs: &[SteppingOutput], rows: usize, last: bool) -> usize {
+        if self.device.accelerator().is_none() {
+            return MOST_STEPS;
+        }
+        let made = outputs.iter().map(|output| output.len(1)).sum::<usize>();
+        let fitting = match last || !outputs.iter().any(|output| output.sequence) {
+            true => MOST_STEPS_ON_GPUS,
+            false => MOST_OUTPUTS / (made * rows).max(1),
+        };
+        1 << fitting.clamp(MOST_STEPS, MOST_STEPS_ON_GPUS).ilog2()
+    }
+
+    /// How many classes there are of which a session chooses its next step, where outputs of steps are `sequences`.
+    ///
+    /// # Errors
+    /// [`Error::State`] for a network that does not read classes such as it makes.
+    pub(super) fn classes_chosen(&self, extent: SessionExtent, sequences: bool) -> Result<usize> {
+        if !self.outputs.is_empty() {
+            return Err(Error::State(
+                "a session goes on by itself where there is one output, of which the next step is chosen; this network \
+                 has named outputs: call the session, choose, and bring what was chosen"
+                    .into(),
+            ));
+        }
+        let flat = self.chooses(Mode { session: Some(extent), ..Mode::default() });
+        match (self.index_limit().filter(|_| flat && sequences), &self.output_shape()[..]) {
+            (Some(limit), [_, classes]) if *classes <= limit => Ok(*classes),
+            _ => Err(Error::State(
+                "a session goes on by itself where the network reads whole numbers, one a step, and makes scores of as \
+                 many classes for each"
+                    .into(),
+            )),
+        }
+    }
+
     /// Refuses to keep keys and values in fewer bits where there are none, or not on a processor.
     pub(super) fn check_cache(&self, cache: CacheType) -> Result<()> {
         if cache == CacheType::Full {
@@ -134,7 +170,7 @@ impl Network {
                  move the network to the CPU"
             )));
         }
-        let extent = SessionExtent { steps: 1, capacity: 1, cache, ending: Ending::All, draws: false };
+        let extent = SessionExtent { steps: 1, capacity: 1, cache, ending: Ending::All, ahead: 0 };
         let specs = self.carried_specs(Mode { session: Some(extent), ..Mode::default() });
         match specs.iter().any(|(_, spec)| spec.packable.is_some()) {
             true => Ok(()),
@@ -248,27 +284,7 @@ impl Session {
         if count == 0 {
             return Err(Error::Value("a session goes on by one step at least".into()));
         }
-        if !network.outputs.is_empty() {
-            return Err(Error::State(
-                "a session goes on by itself where there is one output, of which the next step is chosen; this network \
-                 has named outputs: call the session, choose, and bring what was chosen"
-                    .into(),
-            ));
-        }
-        let flat = network.chooses(Mode { session: Some(self.extent(Part::ONE)), ..Mode::default() });
-        let classes = match (
-            network.index_limit().filter(|_| flat && self.sequences()),
-            &network.output_shape()[..],
-        ) {
-            (Some(limit), [_, classes]) if *classes <= limit => *classes,
-            _ => {
-                return Err(Error::State(
-                    "a session goes on by itself where the network reads whole numbers, one a step, and makes scores \
-                     of as many classes for each"
-                        .into(),
-                ));
-            }
-        };
+        let classes = network.classes_chosen(self.extent(Part::ONE), self.sequences())?;
         if let Some(draws) = draws {
             draws.check(self.rows, count, classes)?;
         }
@@ -301,19 +317,6 @@ impl Session {
         Ok(steps)
     }
 
-    /// The most steps that go through the network at once.
-    fn most_steps(&self, network: &Network, last: bool) -> usize {
-        if network.device.accelerator().is_none() {
-            return MOST_STEPS;
-        }
-        let outputs = self.outputs.iter().map(|output| output.len(1)).sum::<usize>();
-        let fitting = match last || !self.sequences() {
-            true => MOST_STEPS_ON_GPUS,
-            false => MOST_OUTPUTS / (outputs * self.rows).max(1),
-        };
-        1 << fitting.clamp(MOST_STEPS, MOST_STEPS_ON_GPUS).ilog2()
-    }
-
     fn advance_in<T: Real>(
         &mut self,
         network: &Network,
@@ -323,7 +326,7 @@ impl Session {
         let steps = self.check(network, &input)?;
         network.passes.note();
         let all = self.elements(&input)?;
-        let most = self.most_steps(network, last);
+        let most = network.most_steps(&self.outputs, self.rows, last);
         let (sequences, known) = (self.sequences(), self.outputs.clone());
         let mut outputs = Outputs::<T>::new(self.rows, steps, (&known, !network.outputs.is_empty()), last);
         while outputs.done() < steps {
@@ -354,11 +357,12 @@ impl Session {
         }
         network.passes.note();
         let all = self.elements(&input)?;
-        let most = self.most_steps(network, true);
+        let most = network.most_steps(&self.outputs, self.rows, true);
         let pick = if draws.is_some() { Pick::Drawn } else { Pick::Likeliest };
         if let Some(draws) = draws {
             let first = self.position + steps;
-            draws.write::<T>(&mut self.carried, self.capacity, first..first + count)?;
+            draws.write_settings::<T>(&mut self.carried, self.rows)?;
+            draws.write_numbers::<T>(&mut self.carried, self.capacity, (0..count, first))?;
         }
         let mut done = 0;
         // What the session has chosen itself need not be brought again.
@@ -436,11 +440,7 @@ impl Session {
 
     /// What was chosen for these places, by row; none where scores were not finite.
     fn chosen<T: Real>(&self, places: std::ops::Range<usize>) -> Result<Option<Vec<Vec<usize>>>> {
-        let number = drawing::place(&self.carried, drawing::CHOSEN)?;
-        let content = self.carried.content(number)?;
-        let rows = content.as_slice::<T>().chunks_exact(self.capacity + 1);
-        let step = |step: &T| Some(step.to_f64()).filter(|step| *step >= 0.0).map(|step| step as usize);
-        Ok(rows.map(|row| row[places.clone()].iter().map(step).collect()).collect())
+        drawing::chosen::<T>(&self.carried, self.capacity, self.rows, places)
     }
 
     /// The elements of an input.
@@ -480,7 +480,7 @@ impl Session {
     }
 
     fn extent(&self, Part { steps, ending }: Part) -> SessionExtent {
-        SessionExtent { steps, capacity: self.capacity, cache: self.cache, ending, draws: true }
+        SessionExtent { steps, capacity: self.capacity, cache: self.cache, ending, ahead: self.capacity }
     }
 
     /// The run for so many steps at a time.

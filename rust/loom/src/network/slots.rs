@@ -1,8 +1,11 @@
 //! Sessions whose sequences come and go, each at a place of its own.
 
+mod following;
+
 use super::programs::ProgramKey;
 use super::session::outputs::Outputs;
 use super::session::steps::{StepWidths, SteppingOutput};
+use super::session::{drawing, part_of};
 use super::{Ending, Mode, Network, SessionExtent};
 use crate::ops::{CacheType, RowPlace, StepValues};
 use crate::precision::in_precision;
@@ -12,13 +15,14 @@ use crate::state::Carried;
 use crate::tensor::{Shape, Tensor, TensorView};
 use crate::{Error, Result, extents};
 
-/// The most steps that go through the network at once: what they make stays in a processor's caches.
-const MOST_STEPS: usize = 64;
+/// Steps that sequences go on by themselves in one call of the engine, at most.
+const AHEAD: usize = 64;
 
 /// Inference over several sequences that arrive piece by piece, each for itself: a call brings the next steps of some
-/// of them, and what it makes of each is what a [`Session`](super::Session) of one row makes, bit for bit.
+/// of them, and what it makes of each is what a [`Session`](super::Session) of one row makes: on processors bit for bit;
+/// GPUs multiply few rows by other kernels than many.
 ///
-/// On processors, and for layers whose state has a part of its own for each step, such as attention.
+/// For layers whose state has a part of its own for each step, such as attention.
 #[derive(Debug)]
 pub struct Slots {
     capacity: usize,
@@ -28,6 +32,7 @@ pub struct Slots {
     positions: Vec<usize>,
     carried: Carried,
     epoch: u64,
+    device: crate::Device,
     /// What a step of each input holds.
     widths: StepWidths,
     /// What there is of outputs.
@@ -48,8 +53,7 @@ impl Network {
     /// Room for so many sequences of at most `capacity` steps, each at a place of its own.
     ///
     /// # Errors
-    /// As [`session`](Self::session); [`Error::State`] also on a GPU, and for layers whose state is that of the newest
-    /// step alone.
+    /// As [`session`](Self::session); [`Error::State`] also for layers whose state is that of the newest step alone.
     pub fn slots(&mut self, count: usize, capacity: usize) -> Result<Slots> {
         self.slots_keeping(count, capacity, CacheType::Full)
     }
@@ -63,16 +67,9 @@ impl Network {
         if count == 0 || capacity == 0 {
             return Err(Error::Value("a session needs at least one sequence and one step".into()));
         }
-        if self.device.accelerator().is_some() {
-            return Err(Error::State(
-                "sequences at places of their own are computed together on processors; on a GPU begin a session for \
-                 each"
-                    .into(),
-            ));
-        }
         self.check_cache(cache)?;
         let (outputs, widths) = (self.stepping_outputs()?, StepWidths::of(self));
-        let extent = SessionExtent { steps: 1, capacity, cache, ending: Ending::All, draws: false };
+        let extent = SessionExtent { steps: 1, capacity, cache, ending: Ending::All, ahead: AHEAD };
         let places = self.carried_places(Mode { session: Some(extent), ..Mode::default() });
         if !places.iter().all(|place| place.spec.by_place) {
             return Err(Error::State(
@@ -81,11 +78,11 @@ impl Network {
                     .into(),
             ));
         }
-        let mut carried = Carried::new(places, count, self.precision, None)?;
+        let mut carried = Carried::new(places, count, self.precision, self.device.accelerator().as_ref())?;
         carried.by_sequence = true;
         let epoch = self.registry.epoch();
-        let positions = vec![0; count];
-        Ok(Slots { capacity, cache, positions, carried, epoch, widths, outputs, runs: Vec::new() })
+        let (positions, device) = (vec![0; count], self.device.clone());
+        Ok(Slots { capacity, cache, positions, carried, epoch, device, widths, outputs, runs: Vec::new() })
     }
 }
 
@@ -108,9 +105,9 @@ impl Slots {
     /// Forgets everything seen; weights that have moved since are taken up.
     ///
     /// # Errors
-    /// [`Error::State`] where the network has moved to a GPU.
+    /// [`Error::State`] where the network has moved to another device.
     pub fn reset(&mut self, network: &Network) -> Result<()> {
-        if network.device.accelerator().is_some() {
+        if !self.device.is_same(&network.device) {
             return Err(Error::State("the network has moved to another device; begin new sessions".into()));
         }
         self.carried.reset()?;
@@ -139,13 +136,15 @@ impl Slots {
     /// Makes the first `count` steps of one sequence those of another, which forgets its own.
     ///
     /// # Errors
-    /// [`Error::Value`] where there is no such sequence, or the first has not seen so many.
+    /// [`Error::Value`] where there is no such sequence, or the first has not seen so many; [`Error::Device`] where
+    /// a GPU was lost or has no room.
     pub fn copy(&mut self, from: usize, to: usize, count: usize) -> Result<()> {
         let (seen, _) = (self.position(from)?, self.position(to)?);
         if count > seen {
             return Err(Error::Value(format!("a sequence that has seen {seen} steps has no first {count}")));
         }
-        self.carried.copy_sequence(from, to, count);
+        let of_layers = drawing::place(&self.carried, drawing::CHOSEN).unwrap_or(usize::MAX);
+        self.carried.copy_sequence(of_layers, (from, to), count)?;
         self.positions[to] = count;
         Ok(())
     }
@@ -176,7 +175,7 @@ impl Slots {
     /// Checks a call; returns how many steps it brings.
     fn check(&self, network: &Network, input: &TensorView<'_>, sequences: &[usize]) -> Result<usize> {
         network.check_built()?;
-        if self.epoch != network.registry.epoch() || network.device.accelerator().is_some() {
+        if self.epoch != network.registry.epoch() || !self.device.is_same(&network.device) {
             return Err(Error::State(
                 "the network has changed since the session began; reset the session or begin a new one"
                     .into(),
@@ -221,35 +220,55 @@ impl Slots {
         let mut all: Vec<T> = extents::zeros(input.elements().len())?;
         input.copy_to(&mut all);
         let width = all.len() / rows / steps;
+        let most = network.most_steps(&known, rows, last);
         let mut outputs = Outputs::<T>::new(rows, steps, (&known, !network.outputs.is_empty()), last);
         while outputs.done() < steps {
             let done = outputs.done();
-            let count = (1 << (steps - done).ilog2()).min(MOST_STEPS);
+            let count = part_of(steps - done, most);
             let ending = if last && flows && count > 1 { Ending::Last } else { Ending::All };
-            let places = sequences
-                .iter()
-                .map(|sequence| RowPlace { sequence: *sequence, position: self.positions[*sequence] })
-                .collect();
+            let places = self.places(sequences);
             let values = StepValues { seed: network.seed, places, ..StepValues::default() };
-            // Room for as many rows as a power of two has, so that there are few programs.
-            let part = Part { rows: rows.next_power_of_two(), steps: count, ending };
+            let part = Part { rows: self.room(rows), steps: count, ending };
             let number = self.run(network, part)?;
+            let computed = self.computed(rows);
             let (_, run) = &mut self.runs[number];
-            run.rows = rows;
+            run.rows = computed;
             if let Some(port) = run.program().ports().input {
-                let brought = all.chunks_exact(steps * width);
-                for (row, to) in brought.zip(run.write::<T>(port).chunks_exact_mut(count * width)) {
+                let (given, others) = run.write::<T>(port).split_at_mut(rows * count * width);
+                for (row, to) in all.chunks_exact(steps * width).zip(given.chunks_exact_mut(count * width)) {
                     widths.copy(row, (steps, done), to, count);
                 }
+                others.fill(T::ZERO);
             }
             let access = Access::Session(&network.registry, &mut self.carried);
             run.execute(access, Phase::Forward..=Phase::Forward, &values)?;
             for sequence in sequences {
                 self.positions[*sequence] += count;
             }
-            outputs.take(run, count)?;
+            outputs.take(&mut self.runs[number].1, count)?;
         }
         outputs.into_tensor()
+    }
+
+    /// The rows that a program for so many has room for: as many as a power of two, so that there are few programs.
+    fn room(&self, rows: usize) -> usize {
+        rows.next_power_of_two().min(self.positions.len().max(rows))
+    }
+
+    /// How many rows are computed where so many are asked for. A GPU compiles kernels for each number of them: there the
+    /// rest of a program's room is computed, too, for nobody.
+    fn computed(&self, rows: usize) -> usize {
+        if self.device.accelerator().is_some() { self.room(rows) } else { rows }
+    }
+
+    /// Where the rows of a call stand; those that are computed for nobody behind all that is kept, where nothing is seen
+    /// and nothing is written.
+    fn places(&self, sequences: &[usize]) -> Vec<RowPlace> {
+        let place = |sequence: &usize| RowPlace { sequence: *sequence, position: self.positions[*sequence] };
+        let mut places: Vec<RowPlace> = sequences.iter().map(place).collect();
+        let nobody = RowPlace { sequence: 0, position: self.capacity };
+        places.resize(self.computed(sequences.len()), nobody);
+        places
     }
 
     /// The number of the run for so many rows and steps.
@@ -259,7 +278,7 @@ impl Slots {
         }
         let Part { rows, steps, ending } = part;
         let extent =
-            SessionExtent { steps, capacity: self.capacity, cache: self.cache, ending, draws: false };
+            SessionExtent { steps, capacity: self.capacity, cache: self.cache, ending, ahead: AHEAD };
         let key = ProgramKey::forward(Mode { session: Some(extent), ..Mode::default() }, rows);
         let run = network.programs.lease(&key, &network.device, || network.compile_session(&key, steps))?;
         self.runs.push((part, run));

@@ -150,8 +150,8 @@ impl Network {
             let own = placed.layer.carried(&inputs, capacity).into_iter().filter(wanted);
             specs.extend(own.map(|spec| (number, spec.packed(cache, self.precision))));
         }
-        if let Some(session) = mode.session.filter(|_| self.chooses(mode)) {
-            let places = session.capacity + 1;
+        if let Some(session) = mode.session.filter(|session| session.ahead > 0 && self.chooses(mode)) {
+            let places = session.ahead + 1;
             let classes = self.output_shape().last().copied().unwrap_or(1);
             let drawn_by = [
                 ("draws", places),
@@ -159,7 +159,6 @@ impl Network {
                 ("biases", classes),
                 ("counts", classes),
             ];
-            let drawn_by = drawn_by.into_iter().filter(|_| session.draws);
             let specs_of = |(name, extent): (&'static str, usize)| CarriedSpec {
                 name: name.into(),
                 shape: Shape::from(extent),

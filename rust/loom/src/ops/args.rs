@@ -42,8 +42,8 @@ pub struct StepValues {
     pub good_steps: u32,
     /// Whether gradients are zeroed, so that the first contribution replaces them.
     pub gradients_zeroed: bool,
-    /// Where each row is, for rows that are at places of their own; empty where row i is sequence i, and all are at
-    /// `position`.
+    /// Where each row is, for rows that are at places of their own, from which `position` counts on; empty where row i
+    /// is sequence i, and all are at `position`.
     pub places: Vec<RowPlace>,
 }
 
@@ -52,14 +52,14 @@ pub struct StepValues {
 pub struct RowPlace {
     /// The number of the sequence, among those of which something is carried.
     pub sequence: usize,
-    /// How many of its steps have been seen.
+    /// How many of its steps have been seen before `StepValues::position` counts on.
     pub position: usize,
 }
 
 impl StepValues {
     /// How many steps of a row's sequence have been seen before this call.
     pub fn position_of(&self, row: usize) -> usize {
-        self.places.get(row).map_or(self.position as usize, |place| place.position)
+        self.position as usize + self.places.get(row).map_or(0, |place| place.position)
     }
 
     /// The number of a row's sequence among those of which something is carried.

@@ -3,6 +3,7 @@
 use crate::Result;
 use std::any::Any;
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What kernels may count on.
@@ -53,6 +54,13 @@ pub trait Accelerator: Debug + Send + Sync {
     /// Copies bytes to the device; the call returns before they are there, and what is submitted
     /// later sees them.
     fn upload(&self, to: &Allocation, offset: u64, bytes: &[u8]);
+
+    /// Copies bytes of a piece of memory, a multiple of 4 of them, to another part of it; what is submitted later sees
+    /// them there.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) where the device was lost or is out of memory.
+    fn copy_within(&self, memory: &Allocation, from: Range<usize>, to: usize) -> Result<()>;
 
     /// Reads back the start of a piece of memory.
     ///

@@ -16,6 +16,7 @@ mod declaration;
 mod operand;
 pub mod product;
 mod recorder;
+mod row_places;
 mod side_by_side;
 mod template;
 #[cfg(test)]

@@ -149,6 +149,9 @@ pub struct Recorder<'a> {
     pub workgroup_storage: usize,
     /// Threads of every subgroup that kernels may count on, 0 for none.
     pub subgroup_threads: usize,
+    /// Where each row is, for rows that are at places of their own: the number of its sequence, and how many of that
+    /// one's steps have been seen before the step table counts on.
+    pub row_places: Option<Operand>,
     /// Whether temporary results get their memory later ([`ToPlace`]), when it is known who uses which.
     pub places_later: bool,
     /// What was recorded so far.
@@ -182,6 +185,7 @@ impl<'a> Recorder<'a> {
             max_binding: capabilities.max_binding,
             workgroup_storage: capabilities.workgroup_storage,
             subgroup_threads: capabilities.subgroup_threads,
+            row_places: None,
             places_later: false,
             recorded: Vec::new(),
         }

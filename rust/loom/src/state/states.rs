@@ -279,17 +279,35 @@ impl Carried {
         self.buffers = contents;
     }
 
-    /// Makes the first `count` steps of one sequence those of another, where all that is carried has a part of its own
-    /// for each step and lies on the processor.
-    pub(crate) fn copy_sequence(&mut self, from: usize, to: usize, count: usize) {
+    /// Makes the first `count` steps of one sequence those of another, of what is carried under the first numbers, which
+    /// has a part of its own for each step.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where a GPU was lost or has no room.
+    pub(crate) fn copy_sequence(
+        &mut self,
+        numbers: usize,
+        (from, to): (usize, usize),
+        count: usize,
+    ) -> Result<()> {
+        if from == to {
+            return Ok(());
+        }
+        self.note_change();
         let size = self.precision.size();
-        for (place, buffer) in self.places.iter().zip(&mut self.buffers) {
+        for (number, place) in self.places.iter().enumerate().take(numbers) {
             let elements = place.spec.shape.len();
             let step = elements / place.spec.shape.first().copied().unwrap_or(1).max(1);
             let part = (count * step).min(elements) * size;
-            let (start, row) = (from * elements * size, elements * size);
-            buffer.bytes_mut().copy_within(start..start + part, to * row);
+            let (from, to) = (from * elements * size, to * elements * size);
+            match &self.on_device {
+                Some(memory) => {
+                    memory.device.copy_within(&memory.allocations[number], from..from + part, to)?
+                }
+                None => self.buffers[number].bytes_mut().copy_within(from..from + part, to),
+            }
         }
+        Ok(())
     }
 
     /// For how many rows of a call steps see what is carried.
@@ -373,14 +391,14 @@ impl Carried {
         Ok(content)
     }
 
-    /// Writes one of them as it is stored, and no other: (rows, ...).
+    /// Writes one of them as it is stored, and no other: (rows, ...), or the first of these rows.
     pub(crate) fn write<T: Real>(&mut self, number: usize, content: &[T]) {
         self.note_change();
         match &self.on_device {
             Some(memory) => {
                 memory.device.upload(&memory.allocations[number], 0, bytemuck::cast_slice(content));
             }
-            None => self.buffers[number].as_mut_slice::<T>().copy_from_slice(content),
+            None => self.buffers[number].as_mut_slice::<T>()[..content.len()].copy_from_slice(content),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::{Error, Result, extents};
 use std::ops::Range;
 
 /// Names of what sessions carry beside what layers do; the first holds what was chosen.
-pub(super) const CHOSEN: &str = "chosen";
+pub(in crate::network) const CHOSEN: &str = "chosen";
 const DRAWS: &str = "draws";
 const SAMPLING: &str = "sampling";
 const BIASES: &str = "biases";
@@ -29,7 +29,7 @@ pub struct Draws<'a> {
 
 impl Draws<'_> {
     /// Whether they are those of so many rows, steps and classes.
-    pub(super) fn check(&self, rows: usize, count: usize, classes: usize) -> Result<()> {
+    pub(in crate::network) fn check(&self, rows: usize, count: usize, classes: usize) -> Result<()> {
         let asked_for = |what: fn(&Sampling) -> bool| self.sampling.iter().any(what);
         let fits = |given: Option<&[f64]>, wanted: bool| match given {
             Some(given) => given.len() == rows * classes,
@@ -51,27 +51,37 @@ impl Draws<'_> {
         }
     }
 
-    /// Puts them where programs read them: the draws of these places.
-    pub(super) fn write<T: Real>(
+    /// Puts the numbers of these steps of the call where programs of `ahead` places read them, from this place on.
+    pub(in crate::network) fn write_numbers<T: Real>(
         &self,
         carried: &mut Carried,
-        capacity: usize,
-        places: Range<usize>,
+        ahead: usize,
+        (steps, place_of_first): (Range<usize>, usize),
     ) -> Result<()> {
         let rows = self.sampling.len();
-        let mut draws: Vec<T> = extents::zeros(rows * (capacity + 1))?;
+        let mut draws: Vec<T> = extents::zeros(rows * (ahead + 1))?;
         // The largest number of this precision below 1.
         let most = T::from_f64(1.0 - T::EPSILON.to_f64() / 2.0);
-        let uniforms = self.uniforms.chunks_exact(places.len());
-        for (row, uniforms) in draws.chunks_exact_mut(capacity + 1).zip(uniforms) {
-            for (to, uniform) in row[places.clone()].iter_mut().zip(uniforms) {
+        let uniforms = self.uniforms.chunks_exact((self.uniforms.len() / rows.max(1)).max(1));
+        for (row, uniforms) in draws.chunks_exact_mut(ahead + 1).zip(uniforms) {
+            for (to, uniform) in row[place_of_first..].iter_mut().zip(&uniforms[steps.clone()]) {
                 let drawn = T::from_f64(*uniform);
                 *to = if drawn > most { most } else { drawn };
             }
         }
         carried.write(place(carried, DRAWS)?, &draws);
+        Ok(())
+    }
+
+    /// Puts settings, biases and counts where programs of so many rows read them; rows without any take the largest.
+    pub(in crate::network) fn write_settings<T: Real>(
+        &self,
+        carried: &mut Carried,
+        rows: usize,
+    ) -> Result<()> {
         let numbers = self.sampling.iter().flat_map(Sampling::numbers);
-        let numbers: Vec<T> = numbers.map(T::from_f64).collect();
+        let mut numbers: Vec<T> = numbers.map(T::from_f64).collect();
+        numbers.resize(rows * Sampling::NUMBERS, T::ZERO);
         carried.write(place(carried, SAMPLING)?, &numbers);
         for (name, given) in [(BIASES, self.biases), (COUNTS, self.counts)] {
             if let Some(given) = given {
@@ -84,10 +94,23 @@ impl Draws<'_> {
 }
 
 /// The number of something that sessions carry beside what layers do.
-pub(super) fn place(carried: &Carried, name: &str) -> Result<usize> {
+pub(in crate::network) fn place(carried: &Carried, name: &str) -> Result<usize> {
     let own = |number: &usize| carried.name(*number) == Some(name);
     let found = (0..carried.places().len()).rev().find(own);
     found.ok_or_else(|| Error::Internal(format!("a session carries no {name}")))
+}
+
+/// What was chosen for these places by each of the first rows, in programs of `ahead` places; none where scores were not finite.
+pub(in crate::network) fn chosen<T: Real>(
+    carried: &Carried,
+    ahead: usize,
+    rows: usize,
+    places: Range<usize>,
+) -> Result<Option<Vec<Vec<usize>>>> {
+    let content = carried.content(place(carried, CHOSEN)?)?;
+    let rows = content.as_slice::<T>().chunks_exact(ahead + 1).take(rows);
+    let step = |step: &T| Some(step.to_f64()).filter(|step| *step >= 0.0).map(|step| step as usize);
+    Ok(rows.map(|row| row[places.clone()].iter().map(step).collect()).collect())
 }
 
 /// How many of what a session carries are kept with its steps: all but what it draws by.

@@ -26,7 +26,7 @@ impl GpuOperation for Positions {
             None => recorder.read(1)?,
         };
         Shader::new("positions", include_str!("forward.wgsl"))
-            .section("POSITION", if self.positioned { "steps[constants.step].position" } else { "0u" })
+            .row_places(recorder, self.positioned)
             .read("x", "f32", x)
             .read("table", "f32", table)
             .write("y", "f32", y)
@@ -42,6 +42,7 @@ impl GpuOperation for Positions {
 mod tests {
     use super::*;
     use crate::gpu::testing::check;
+    use crate::ops::RowPlace;
     use crate::ops::testing::{Data, Setting, numbers};
 
     #[test]
@@ -54,6 +55,10 @@ mod tests {
             check(op.clone(), &setting);
             setting.values.position = (places - time) as u64;
             op.positioned = true;
+            check(op.clone(), &setting);
+            setting.values.places =
+                (0..rows).map(|row| RowPlace { sequence: 7, position: row % (places - time + 1) }).collect();
+            setting.values.position = 0;
             check(op, &setting);
             check(
                 Positions::sinusoidal(time, width, 10_000.0, places).unwrap(),

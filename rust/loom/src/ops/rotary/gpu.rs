@@ -32,7 +32,7 @@ impl Rotary {
             .section("SECOND", second)
             .section("PUT", put)
             .section("SIGN", if self.direction == Direction::Forward { "" } else { "-" })
-            .section("POSITION", if self.positioned { "steps[constants.step].position" } else { "0u" })
+            .row_places(recorder, self.positioned)
             .read("x", "f32", x)
             // For each place, the cosines of all pairs, then their sines.
             .read("turns", "f32", table)
@@ -49,6 +49,7 @@ impl Rotary {
 mod tests {
     use super::*;
     use crate::gpu::testing::check;
+    use crate::ops::RowPlace;
     use crate::ops::testing::{Setting, numbers};
 
     #[test]
@@ -62,6 +63,10 @@ mod tests {
                 check(op.inverse(), &setting);
                 setting.values.position = 50;
                 op.positioned = true;
+                check(op.clone(), &setting);
+                setting.values.places =
+                    (0..rows).map(|row| RowPlace { sequence: 7, position: 40 * row }).collect();
+                setting.values.position = 3;
                 check(op, &setting);
                 let op = Rotary::by_rates((time, heads, head_dim), &[0.3], 1.2, layout, 100).unwrap();
                 check(op.inverse(), &setting);

@@ -1,4 +1,5 @@
 // Turns pairs of elements by angles that depend on their places: a thread a pair, or an element that stays.
+#{PLACES}
 #{PUT}
 
 fn main(i: u32) {
@@ -12,7 +13,8 @@ fn main(i: u32) {
         put(start + PAIRS + pair, x[start + PAIRS + pair]);
         return;
     }
-    let place = min(#{POSITION} + head / constants.heads % constants.time, constants.places - 1u);
+    let row = head / constants.heads / constants.time;
+    let place = min(position(row) + head / constants.heads % constants.time, constants.places - 1u);
     let cosine = turns[place * 2u * PAIRS + pair];
     let sine = #{SIGN}turns[place * 2u * PAIRS + PAIRS + pair];
     let first = start + #{FIRST};

@@ -1,4 +1,5 @@
 // Writes a call's steps behind those of earlier calls: a thread an element.
+#{PLACES}
 #{PUT}
 
 fn main(i: u32) {

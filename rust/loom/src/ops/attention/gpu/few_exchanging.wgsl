@@ -27,12 +27,12 @@ fn main(number: u32, subgroup: u32, lane: u32) {
     let query = number / constants.spans % constants.queries;
     let head = number / constants.spans / constants.queries % HEADS;
     let row = number / constants.spans / constants.queries / HEADS;
-    let place = position() + query;
+    let place = position(row) + query;
     let mine = (row * constants.queries + query) * HEADS + head;
-    let first = max(first_key(place), span * SPAN);
-    let count = max(first, min(last_key(place), (span + 1u) * SPAN)) - first;
+    let first = max(first_key(row, place), span * SPAN);
+    let count = max(first, min(last_key(row, place), (span + 1u) * SPAN)) - first;
     // The first of the keys, and of the values.
-    let others = (row * constants.keys + first) * KEY_VALUE_HEADS + head / (HEADS / KEY_VALUE_HEADS);
+    let others = (sequence(row) * constants.keys + first) * KEY_VALUE_HEADS + head / (HEADS / KEY_VALUE_HEADS);
     let mate = thread % TEAM;
     #{ASKED}
     var largest = LEAST;

@@ -61,15 +61,15 @@ fn main(number: u32, thread: u32) {
     let query = number / constants.spans % constants.queries;
     let head = number / constants.spans / constants.queries % HEADS;
     let row = number / constants.spans / constants.queries / HEADS;
-    let place = position() + query;
+    let place = position(row) + query;
     let mine = (row * constants.queries + query) * HEADS + head;
-    let others = row * constants.keys * KEY_VALUE_HEADS + head / (HEADS / KEY_VALUE_HEADS);
+    let others = sequence(row) * constants.keys * KEY_VALUE_HEADS + head / (HEADS / KEY_VALUE_HEADS);
     for (var i = thread; i < UNITS; i += THREADS) {
         asked[i] = load_q(mine, i, true) * SCALE;
     }
     workgroupBarrier();
-    let first = max(first_key(place), span * SPAN);
-    let last = min(last_key(place), (span + 1u) * SPAN);
+    let first = max(first_key(row, place), span * SPAN);
+    let last = min(last_key(row, place), (span + 1u) * SPAN);
     let mate = thread % TEAM;
     let lane = thread / UNITS;
     let unit = thread % UNITS;

@@ -18,20 +18,20 @@ fn main(number: u32, thread: u32) {
     let row = number / constants.tiles / HEADS;
     let query = tile * THREADS + thread;
     let present = query < constants.queries;
-    let place = position() + query;
+    let place = position(row) + query;
     let mine = (row * constants.queries + query) * HEADS + head;
     #{LOAD}
     #{ZERO}
     var largest = LEAST;
     var total = 0.0;
     // What any query of the workgroup sees.
-    let first = first_key(position() + tile * THREADS) / TILE * TILE;
-    let last = last_key(position() + min(tile * THREADS + THREADS, constants.queries) - 1u);
+    let first = first_key(row, position(row) + tile * THREADS) / TILE * TILE;
+    let last = last_key(row, position(row) + min(tile * THREADS + THREADS, constants.queries) - 1u);
     for (var base = first; base < last; base += TILE) {
         workgroupBarrier();
         for (var i = thread; i < TILE * UNITS; i += THREADS) {
             let key = base + i / UNITS;
-            let theirs = (row * constants.keys + key) * KEY_VALUE_HEADS + head / (HEADS / KEY_VALUE_HEADS);
+            let theirs = (sequence(row) * constants.keys + key) * KEY_VALUE_HEADS + head / (HEADS / KEY_VALUE_HEADS);
             keys[i] = load_k(theirs, i % UNITS, key < last);
             values[i] = load_v(theirs, i % UNITS, key < last);
         }

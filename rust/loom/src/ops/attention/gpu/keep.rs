@@ -6,16 +6,17 @@ use crate::shader::{GpuOperation, Operand, Recorder, Shader, Share, THREADS};
 
 impl GpuOperation for CacheAppend {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let (shader, groups) = self.shader(recorder.read(0)?, recorder.write(0)?);
+        let (shader, groups) = self.shader(recorder, recorder.read(0)?, recorder.write(0)?);
         shader.groups(recorder, groups)
     }
 }
 
 impl CacheAppend {
-    fn shader(&self, x: Operand, cache: Operand) -> Share {
+    fn shader(&self, recorder: &Recorder<'_>, x: Operand, cache: Operand) -> Share {
         let elements = x.elements;
         let shader = Shader::new("cache_append", include_str!("cache.wgsl"))
             .section("PUT", PUT)
+            .row_places(recorder, true)
             .read("x", "f32", x)
             // Of one call, of all rows.
             .number("elements", elements);
@@ -33,12 +34,12 @@ impl CacheAppend {
     }
 }
 
-/// Stores an element of a call behind those of earlier calls, where there is room.
+/// Stores an element of a call behind those of earlier calls, where there is room; next to `#{PLACES}`.
 const PUT: &str = "fn put(i: u32, value: f32) {
-    let place = i / constants.features % constants.call_time + steps[constants.step].position;
     let row = i / constants.features / constants.call_time;
+    let place = i / constants.features % constants.call_time + position(row);
     if place < constants.capacity {
-        cache[(row * constants.capacity + place) * constants.features + i % constants.features] = value;
+        cache[(sequence(row) * constants.capacity + place) * constants.features + i % constants.features] = value;
     }
 }";
 
@@ -57,7 +58,7 @@ impl GpuOperation for Keep {
                     let (shader, groups) = rotary.shader(recorder, x, put)?;
                     (shader.write("y", "f32", y), groups)
                 }
-                (None, Some(append)) => append.shader(x, y),
+                (None, Some(append)) => append.shader(recorder, x, y),
                 (None, None) => continue,
             });
         }

@@ -59,6 +59,7 @@ impl Attention {
     /// Adds padding, fixed mask and bias, where there are any, and what draws are keyed by; padding and table are the
     /// step's operands from this number on.
     fn masks(&self, mut shader: Shader, recorder: &mut Recorder<'_>, padding: usize) -> Result<Shader> {
+        shader = shader.row_places(recorder, self.cached);
         if self.dropout > 0.0 {
             shader = shader.number("path", recorder.path());
         }
@@ -200,8 +201,8 @@ mod tests {
     use super::super::{CacheAppend, FixedMask};
     use super::*;
     use crate::gpu::testing::{check, compare, gpu, run, run_with, run_with_workgroups_of};
-    use crate::ops::Op;
     use crate::ops::testing::{Data, Setting, numbers};
+    use crate::ops::{Op, RowPlace};
     use crate::shader::Capabilities;
     use crate::shader::testing::is_valid;
     use crate::simd::Cpu;
@@ -251,6 +252,55 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Rows of other sequences than their own number says, each from its own place: by every kernel there is for
+    /// caches, one of them for nobody, which stands behind all keys.
+    #[test]
+    fn rows_look_at_the_sequence_that_they_are_of() {
+        for (queries, keys, heads, head_dim) in [
+            (1, 700, (4, 2), 64),
+            (1, 2500, (2, 1), 7),
+            (40, 90, (2, 1), 16),
+            (20, 70, (1, 1), 300),
+            (3, 20, (2, 2), 8),
+        ] {
+            let op =
+                Attention { causal: true, cached: true, ..Attention::new((queries, keys), heads, head_dim) };
+            for op in [op.clone(), Attention { window: Some(15), bias: any_bias(1, keys, heads.0), ..op }] {
+                // Four sequences, three of which are looked at.
+                let case = Case::<f32>::new(&op, 4);
+                let mut setting = case.forward(&op);
+                setting.rows = 3;
+                let Data::Real(asked) = &mut setting.reads[0] else { unreachable!() };
+                asked.truncate(3 * queries * heads.0 * head_dim);
+                let lengths = [3 * queries * heads.0 * head_dim, 3 * queries * heads.0];
+                setting.writes = lengths.map(|length| Data::Real(vec![0.0; length])).to_vec();
+                let places = [(3, keys - queries), (0, 0), (2, keys / 2 - queries / 2)];
+                setting.values.places =
+                    places.map(|(sequence, position)| RowPlace { sequence, position }).to_vec();
+                check(op.clone(), &setting);
+                setting.values.places[1] = RowPlace { sequence: 0, position: keys };
+                let Some(gpu) = gpu() else { return };
+                let found = run(&gpu, &op.clone().into(), &setting, None).unwrap();
+                let row = queries * heads.0 * head_dim;
+                assert!(found[0].real()[row..2 * row].iter().all(|y| *y == 0.0), "{op}");
+            }
+        }
+    }
+
+    /// Steps are kept with the sequence that they are of, and what has no room nowhere.
+    #[test]
+    fn rows_are_kept_with_their_sequence() {
+        let (capacity, width, time) = (10, 6, 2);
+        let mut setting = Setting::<f32>::new(3, &[&numbers(1, 3 * time * width)], &[4 * capacity * width]);
+        let places = [(2, 3), (0, 9), (1, 10)];
+        setting.values.places = places.map(|(sequence, position)| RowPlace { sequence, position }).to_vec();
+        setting.values.position = 0;
+        check(CacheAppend::new(time, capacity, width), &setting);
+        // Positions count on from there.
+        setting.values.position = 1;
+        check(CacheAppend::new(time, capacity, width), &setting);
     }
 
     /// Devices whose subgroups exchange nothing, and heads that their threads share out in every way.

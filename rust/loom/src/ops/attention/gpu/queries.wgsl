@@ -24,8 +24,8 @@ fn main(number: u32, thread: u32) {
         sum_log = logs[mine];
         mean = means[mine];
     }
-    let first = first_key(tile * THREADS) / TILE * TILE;
-    let last = last_key(min(tile * THREADS + THREADS, constants.queries) - 1u);
+    let first = first_key(row, tile * THREADS) / TILE * TILE;
+    let last = last_key(row, min(tile * THREADS + THREADS, constants.queries) - 1u);
     for (var base = first; base < last; base += TILE) {
         workgroupBarrier();
         for (var i = thread; i < TILE * UNITS; i += THREADS) {

@@ -79,23 +79,26 @@ pub(super) fn each(units: usize, line: impl Fn(usize) -> String) -> String {
 
 /// Functions that say which keys are there and which of them a query sees.
 pub(super) fn sight(op: &Attention) -> String {
-    let position = if op.cached { "steps[constants.step].position" } else { "0u" };
-    let present =
-        if op.cached { "min(constants.keys, position() + constants.queries)" } else { "constants.keys" };
+    let present = match op.cached {
+        // A row that stands behind all places has none.
+        true => {
+            "select(0u, min(constants.keys, position(row) + constants.queries), position(row) < constants.keys)"
+        }
+        false => "constants.keys",
+    };
     let first =
         if op.window.is_some() { "select(0u, place + 1u - WINDOW, place + 1u > WINDOW)" } else { "0u" };
     let last = match (op.causal, op.window) {
-        (true, _) => "min(present_keys(), place + 1u)",
-        (false, Some(_)) => "min(present_keys(), place + WINDOW)",
-        (false, None) => "present_keys()",
+        (true, _) => "min(present_keys(row), place + 1u)",
+        (false, Some(_)) => "min(present_keys(row), place + WINDOW)",
+        (false, None) => "present_keys(row)",
     };
     let mut text = format!(
-        "// The place of the first query.\n\
-         fn position() -> u32 {{ return {position}; }}\n\
-         fn present_keys() -> u32 {{ return {present}; }}\n\
+        "#{{PLACES}}\n\
+         fn present_keys(row: u32) -> u32 {{ return {present}; }}\n\
          // The keys that the query at a place may see, but for masks.\n\
-         fn first_key(place: u32) -> u32 {{ return min({first}, present_keys()); }}\n\
-         fn last_key(place: u32) -> u32 {{ return {last}; }}\n"
+         fn first_key(row: u32, place: u32) -> u32 {{ return min({first}, present_keys(row)); }}\n\
+         fn last_key(row: u32, place: u32) -> u32 {{ return {last}; }}\n"
     );
     // The queries that see a key, the other way round.
     let from = match (op.causal, op.window) {
@@ -124,7 +127,7 @@ pub(super) fn sight(op: &Attention) -> String {
          fn cap_slope(score: f32) -> f32 {{ return {slope}; }}\n"
     );
     text += "fn sees(row: u32, place: u32, key: u32) -> bool {\n    \
-             if key < first_key(place) || key >= last_key(place) { return false; }\n";
+             if key < first_key(row, place) || key >= last_key(row, place) { return false; }\n";
     if op.padding {
         text += "    if padding[row * constants.keys + key] == 0.0 { return false; }\n    \
                  if place < constants.keys && padding[row * constants.keys + place] != padding[row * constants.keys + key] { return false; }\n";

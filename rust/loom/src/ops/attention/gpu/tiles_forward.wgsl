@@ -17,8 +17,8 @@ var<workgroup> fades: array<vec4<f32>, QUADS>;
 
 // A score as it is compared and weighed: the least of all where the query does not see the key.
 fn seen(row: u32, head: u32, query: u32, key: u32, score: f32) -> f32 {
-    if query < constants.queries && sees(row, position() + query, key) {
-        return capped(biased(head, position() + query, key, score));
+    if query < constants.queries && sees(row, position(row) + query, key) {
+        return capped(biased(head, position(row) + query, key, score));
     }
     return LEAST;
 }
@@ -44,13 +44,13 @@ fn main(number: u32, thread: u32) {
     var total = vec4<f32>();
     #{ZERO}
     // What any query of the workgroup sees.
-    let first = first_key(position() + tile) / OTHER * OTHER;
-    let last = last_key(position() + min(tile + OWN, constants.queries) - 1u);
+    let first = first_key(row, position(row) + tile) / OTHER * OTHER;
+    let last = last_key(row, position(row) + min(tile + OWN, constants.queries) - 1u);
     for (var base = first; base < last; base += OTHER) {
         workgroupBarrier();
         for (var i = thread; i < OTHER * UNITS; i += THREADS) {
             let key = base + i / UNITS;
-            let theirs = (row * constants.keys + key) * KEY_VALUE_HEADS + head / (HEADS / KEY_VALUE_HEADS);
+            let theirs = (sequence(row) * constants.keys + key) * KEY_VALUE_HEADS + head / (HEADS / KEY_VALUE_HEADS);
             keys[i / UNITS * STRIDE + i % UNITS] = load_k(theirs, i % UNITS, key < last);
             values[i / UNITS * STRIDE + i % UNITS] = load_v(theirs, i % UNITS, key < last);
         }

@@ -49,8 +49,8 @@ fn main(number: u32, thread: u32) {
         mean_slopes[i] = means[theirs];
     }
     #{ZERO}
-    let first = first_key(tile) / OTHER * OTHER;
-    let last = last_key(min(tile + OWN, constants.queries) - 1u);
+    let first = first_key(row, tile) / OTHER * OTHER;
+    let last = last_key(row, min(tile + OWN, constants.queries) - 1u);
     for (var base = first; base < last; base += OTHER) {
         workgroupBarrier();
         for (var i = thread; i < OTHER * UNITS; i += THREADS) {
