@@ -9,8 +9,8 @@ use proptest::prelude::*;
 #[derive(Clone)]
 pub(super) struct Case<T> {
     rows: usize,
-    q: Vec<T>,
-    k: Vec<T>,
+    pub(super) q: Vec<T>,
+    pub(super) k: Vec<T>,
     v: Vec<T>,
     padding: Vec<T>,
     table: Vec<T>,

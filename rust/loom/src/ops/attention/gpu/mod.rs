@@ -120,7 +120,7 @@ impl Attention {
         let vector = self.vectors().element();
         let on_units = self.suits_units(recorder.capabilities());
         let Across { shader, groups } = match self.tiles(recorder, self.queries, tiles::FORWARD) {
-            _ if on_units => self.forward_on_units(),
+            _ if on_units => self.forward_on_units(recorder.rows()),
             Some(tiles) => self.forward_in_tiles(tiles),
             None => self.forward_in_rows(),
         };
@@ -165,7 +165,7 @@ impl Attention {
         };
         let on_units = self.suits_units(recorder.capabilities());
         let Across { shader, groups } = match self.tiles(recorder, self.queries, tiles::QUERIES) {
-            _ if on_units => self.queries_on_units(),
+            _ if on_units => self.queries_on_units(recorder.rows()),
             Some(tiles) => self.queries_in_tiles(tiles),
             None => self.queries_in_rows(),
         };
@@ -200,7 +200,7 @@ mod tests {
     use super::super::tests::{Case, any, any_bias, gradient};
     use super::super::{CacheAppend, FixedMask};
     use super::*;
-    use crate::gpu::testing::{check, compare, gpu, run, run_with, run_with_workgroups_of};
+    use crate::gpu::testing::{check, compare, gpu, run, run_with, run_with_workgroups_of, to_float16};
     use crate::ops::testing::{Data, Setting, numbers};
     use crate::ops::{Op, RowPlace};
     use crate::shader::Capabilities;
@@ -340,7 +340,7 @@ mod tests {
                 let exchanging = Exchanging::new(&op, &device, 512, 640).expect("a kernel");
                 let vectors = op.vectors();
                 let functions = vectors.functions(&["q", "k", "v"], &["y"]);
-                let mut shader = exchanging.shader(&op, functions).section("STORE", STORE);
+                let mut shader = exchanging.shader(&op, functions).section("STORE", STORE).placed(None, true);
                 for name in ["q", "k", "v"] {
                     shader = shader.read(name, vectors.element(), Operand::unbound());
                 }
@@ -417,9 +417,27 @@ mod tests {
             Attention { window: Some(40), ..Attention::new((96, 96), (1, 1), 128) },
             Attention { fixed: Some(fixed), soft_cap: Some(2.0), ..Attention::new((48, 48), (2, 1), 48) },
         ];
-        for op in cases {
+        let small = cases.map(|op| (op, 2, 1.0));
+        // So many that a subgroup has 32 queries, and late keys with much larger scores than the first ones: their
+        // weights are relative to the largest of all in the end.
+        let wide = causal(Attention::new((160, 160), (64, 8), 64));
+        let late = [
+            (causal(Attention::new((96, 96), (2, 1), 32)), 2, 24.0),
+            (wide.clone(), 8, 1.0),
+            (wide, 8, 24.0),
+        ];
+        let late = late.into_iter().filter(|_| gpu.capabilities().has_matrix_units());
+        for (op, rows, factor) in small.into_iter().chain(late) {
             let op = Attention { mixed: true, ..op };
-            let case = Case::<f32>::new(&op, 2);
+            let mut case = Case::<f32>::new(&op, rows);
+            let late = op.keys / 2 * op.key_value_heads * op.head_dim;
+            for row in case.k.chunks_exact_mut(2 * late) {
+                row[late..].iter_mut().for_each(|k| *k *= factor);
+            }
+            if factor > 1.0 {
+                // Otherwise such scores would differ by more than what is looked for.
+                case.q.iter_mut().chain(&mut case.k).for_each(|x| *x = to_float16(*x));
+            }
             let forward = case.forward(&op);
             let found = forward.run(&op);
             let backward = case.backward(&op, found[0].real(), found[1].real());
