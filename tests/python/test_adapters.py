@@ -188,6 +188,23 @@ def test_norms_alone_are_let_go_without_the_adapters_being_kept() -> None:
     assert moved == norms | {name for name in before if "lora" in name}
 
 
+def test_one_half_of_an_adapter_is_frozen_saved_and_merged(tmp_path: Path) -> None:
+    net = decoder().add_adapter(targets="query").freeze("*.lora_a")
+    before = net.state_dict()
+    loom.train(net, texts(), config())
+    moved = {name for name, values in net.state_dict().items() if (values != before[name]).any()}
+    assert moved == {name for name in before if name.endswith(".lora_b")}
+    net.save(tmp_path / "net.loom")
+    again = loom.load(tmp_path / "net.loom")
+    assert [layer.frozen for layer in again.layers] == [layer.frozen for layer in net.layers]
+    x = texts()[0]
+    np.testing.assert_array_equal(again.predict(x), net.predict(x))
+    np.testing.assert_allclose(again.merge_adapters().predict(x), net.predict(x), rtol=1e-4, atol=1e-5)
+    assert not any(layer.frozen for layer in net.remove_adapters().layers)
+    net.add_adapter(targets="query")
+    assert not any(layer.frozen for layer in net.layers)
+
+
 def test_without_freezing_all_moves() -> None:
     net = decoder().add_adapter(targets="query", freeze=False)
     before = net.state_dict()

@@ -58,6 +58,19 @@ def test_a_cut_keeps_links_and_cells_in_their_places() -> None:
     assert len(tied.cut(until=tied.layers[-1]).state_dict()) == 1
 
 
+def test_a_context_that_only_layers_behind_the_cut_read_is_left_out() -> None:
+    net = loom.Network(input_shape=(6, 4), grid=(1, 2), precision="float64", seed=0)
+    net[0, 0].add(nn.Dense(4, activation="tanh"))
+    net[0, 1].add(nn.LayerNorm(), nn.Residual([nn.MultiHeadAttention(2, cross=True)]), nn.GRU(3))
+    net.link((0, 0), (0, 1), combine="context")
+    x = np.random.default_rng(0).normal(size=(3, 6, 4))
+    net.forward(x, training=False)
+    for layer in net.layers:
+        features = net.cut(until=layer)
+        np.testing.assert_array_equal(features.predict(x), layer.activation)
+        assert len(features.config.links) == (layer.kind in {"residual", "gru"})
+
+
 @pytest.mark.parametrize("combine", ["concat", "replace", "add"])
 def test_a_cut_network_may_have_links_that_its_layers_read(combine: Any) -> None:
     """Links came after the layers, whose weights then did not fit what reached them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +202,50 @@ def test_a_saved_mesh_goes_on_bit_for_bit(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(loom.SerializationError):
         loom.Mesh.load(path)
+
+
+def exchanged(net: loom.Network) -> None:
+    """A layer in the place of itself: nothing is another, but the optimizer starts anew."""
+    net[0, 1][0] = net[0, 1, 0]
+
+
+def stepped(net: loom.Network) -> None:
+    other = loom.Mesh(net, rows=2, window=2)
+    loom.Stepper(other, config()).step(np.ones((2, 1)), np.ones((2, 1)))
+
+
+@pytest.mark.parametrize("tween", [None, loom.TweenConfig(optimizer="adam")])
+@pytest.mark.parametrize("change", [exchanged, stepped, lambda net: net.set_optimizer("adam")])
+def test_a_stepper_goes_on_where_the_optimizer_started_anew(
+    change: Callable[[loom.Network], object], tween: loom.TweenConfig | None, tmp_path: Path
+) -> None:
+    stream = list(signs(12, 2, 0))
+    settings = config(gradient_clip=None)
+    mesh = loom.Mesh(remembering(), rows=2, window=4)
+    stepper = loom.Stepper(mesh, settings, update_every=2, tween=tween)
+    for sample in stream[:4]:
+        stepper.step(*sample)
+    change(mesh.network)
+    mesh.save(tmp_path / "mesh.loom", optimizer=True)
+    loaded = loom.Mesh.load(tmp_path / "mesh.loom")
+    expected = loom.Stepper(loaded, settings, update_every=2, tween=tween, resume=True)
+    for sample in stream[4:]:
+        assert stepper.step(*sample) == expected.step(*sample)
+    for name, values in mesh.network.state_dict().items():
+        np.testing.assert_array_equal(values, loaded.network.state_dict()[name])
+
+
+def test_a_stepper_does_not_go_on_with_the_moments_of_another_optimizer() -> None:
+    mesh = loom.Mesh(remembering(), rows=2, window=2)
+    stepper = loom.Stepper(mesh, config(optimizer="adam"))
+    sample = np.ones((2, 1)), np.ones((2, 1))
+    stepper.step(*sample)
+    loom.Stepper(mesh, config(optimizer="sgd")).step(*sample)
+    before = mesh.network.state_dict()
+    with pytest.raises(loom.StateError, match="belongs to sgd"):
+        stepper.step(*sample)
+    for name, values in mesh.network.state_dict().items():
+        np.testing.assert_array_equal(values, before[name])
 
 
 SCRIPT = """

@@ -200,6 +200,11 @@ def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:
         source, target = tuple(link.source), tuple(link.target)
         if target > last[:3]:
             continue
+        if link.combine == "context" and target == last[:3]:
+            read = [engine.layer_config(at, place) for at, place in kept if tuple(at) == target]
+            if not any(_takes_context(layer.to_config()) for layer in read):
+                # Those that read it are cut off.
+                continue
         if source > last[:3] or (source == last[:3] and last[3] + 1 < engine.native.cell_len(last[:3])):
             raise ConfigError(
                 f"cut: the link from cell {source} to cell {target} brings what layers behind the last one "
@@ -209,6 +214,14 @@ def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:
     _fill(made, self, kept, links)
     engine_of(made).build()
     return made
+
+
+def _takes_context(described: object) -> bool:
+    """Whether a layer of this configuration, or one inside it, reads what a link brings as a context."""
+    if isinstance(described, Mapping):
+        own = described.get("cross") is True or described.get("initial_state") == "context"
+        return own or any(_takes_context(value) for value in described.values())
+    return isinstance(described, (list, tuple)) and any(_takes_context(value) for value in described)
 
 
 def _fill(

@@ -153,6 +153,7 @@ impl Stepper {
         sample: &Sample<'_>,
     ) -> Result<Option<f64>> {
         mesh.set_input(network, sample.input.clone())?;
+        self.take_up(network)?;
         mesh.tick(network, self.config.ticks)?;
         self.result.samples += 1;
         self.result.ticks += self.config.ticks as u64;
@@ -165,6 +166,20 @@ impl Stepper {
             self.update(network, mesh)?;
         }
         Ok(loss)
+    }
+
+    /// Makes ready for a network that has changed, or that something else has trained since: an update would move
+    /// moments that are no more. Moments that there are, and counters, go on.
+    fn take_up(&mut self, network: &mut Network) -> Result<()> {
+        if self.revision == network.revision {
+            return Ok(());
+        }
+        network.build()?;
+        network.thaw_trained()?;
+        prepare_state(network, &self.config.training, true)?;
+        (self.update, self.further, self.norm) = (None, None, None);
+        self.revision = network.revision;
+        Ok(())
     }
 
     /// The loss of what the output cell holds now; its gradient then waits for the next update.
@@ -209,10 +224,11 @@ impl Stepper {
     /// As [`step`](Self::step).
     pub fn update(&mut self, network: &mut Network, mesh: &mut Mesh) -> Result<()> {
         self.since_update = 0;
-        let mut waiting = std::mem::take(&mut self.waiting);
-        if waiting.is_empty() {
+        if self.waiting.is_empty() {
             return Ok(());
         }
+        self.take_up(network)?;
+        let mut waiting = std::mem::take(&mut self.waiting);
         let finite = |gradient: &Tensor| gradient.view().first_non_finite().is_none();
         let finite = waiting.iter().all(|waiting| waiting.gradients.iter().all(finite));
         if !finite && !self.recovers() {

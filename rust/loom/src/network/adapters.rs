@@ -110,7 +110,12 @@ impl Network {
     pub fn remove_adapter(&mut self, cell: Coordinates, layer: usize, name: &str) -> Result<()> {
         self.build()?;
         let place = self.find_adapter(cell, layer, name)?;
-        self.layer_mut(cell, layer)?.adapters.remove(place);
+        let placed = self.layer_mut(cell, layer)?;
+        let gone = placed.adapters.remove(place).settings;
+        let is_of = |name: &str| {
+            gone.parameters.iter().any(|weight| PARTS.iter().any(|part| gone.part(weight, part) == name))
+        };
+        placed.frozen.retain(|name| !is_of(name));
         self.rebuilt()
     }
 

@@ -98,8 +98,8 @@ impl Network {
         for (placed, shapes) in self.layers().zip(&shapes) {
             interrupt::check()?;
             let specs = placed.layer.parameters(&shapes.inputs);
-            check_names(placed, &specs)?;
             let adapter_specs = placed.adapter_specs(&specs)?;
+            check_names(placed, &specs, &adapter_specs)?;
             if specs.is_empty() || placed.is_tied() {
                 assigned.push(None);
                 adapters.push(Vec::new());
@@ -536,10 +536,12 @@ fn combined(link: &Link, held: &Shape, linked: &Shape) -> Result<Shape> {
     Ok(shape)
 }
 
-/// Refuses settings of parameters that a layer does not have.
-fn check_names(placed: &PlacedLayer, specs: &[ParameterSpec]) -> Result<()> {
+/// Refuses settings of parameters that neither a layer nor, where they are frozen, its adapters have.
+fn check_names(placed: &PlacedLayer, specs: &[ParameterSpec], adapters: &[Vec<ParameterSpec>]) -> Result<()> {
+    let frozen =
+        placed.frozen.iter().filter(|name| adapters.iter().flatten().all(|spec| spec.name != **name));
     let packed = placed.numerics.parameters.iter().map(|(name, _)| name);
-    for name in placed.frozen.iter().chain(packed) {
+    for name in frozen.chain(packed) {
         if specs.is_empty() {
             let error = format!("the layer has no parameters, so none named \"{name}\"");
             return Err(at_layer(placed, Error::Value(error)));
