@@ -362,3 +362,41 @@ def test_a_gpu_learns_what_the_processor_does(gpu: str, tmp_path: Path) -> None:
         rest = loom.train_stepping(mesh, stream[40:], config(), update_every=2, resume=True)
         losses[device] = result.losses + rest.losses
     np.testing.assert_allclose(losses[gpu], losses["cpu"], rtol=1e-3)
+
+
+@pytest.mark.parametrize("how", ["skip", "tween", "observe"])
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_a_loop_goes_on_after_a_sample_that_is_not_finite(
+    how: str, device: str, request: pytest.FixtureRequest
+) -> None:
+    """Weights are taken back; what a loop holds would be NaN for good."""
+    net = loom.Network(2, (1, 2), seed=1)
+    net[0, 0].add(nn.Dense(3))
+    net[0, 1].add(nn.Dense(1))
+    net.link((0, 0), (0, 0), combine="concat")
+    # Twice the input, and a calm loop.
+    net[0, 0, 0, 0].weight = net[0, 0, 0, 0].weight * 0.3 + 2 * np.eye(3, 5)
+    if device == "gpu":
+        net.to(request.getfixturevalue("gpu"))
+    mesh = loom.Mesh(net, rows=2, window=2)
+    skips: Any = "skip" if how == "skip" else "raise"
+    config = loom.TrainingConfig(
+        loss="mse", learning_rate=0.001, optimizer="sgd", on_nonfinite=skips, verbose=False
+    )
+    stepper = loom.Stepper(
+        mesh,
+        config,
+        ticks=2,
+        tween=loom.TweenConfig(base_rate=0.001) if how == "tween" else None,
+        observe=loom.Observe(detect_explosions=True) if how == "observe" else False,
+    )
+    losses = []
+    for number in range(30):
+        x = np.full((2, 2), 3e38) if number == 5 else np.ones((2, 2))
+        losses.append(stepper.step(x, np.ones((2, 1))))
+    result = stepper.result
+    assert result.skipped_updates + result.explosions <= 2
+    assert result.updates >= 28
+    assert np.isfinite(losses[8:]).all()
+    assert losses[-1] < losses[4]
+    assert mesh.ticks == 60

@@ -256,6 +256,27 @@ impl Mesh {
         self.reset_states();
     }
 
+    /// Puts what layers hold at rest where some of it is infinite or NaN, which a loop would go on with for good; stateful
+    /// layers begin new sequences then. Ticks are counted on, and the input stays.
+    pub(super) fn rest_if_not_finite(&mut self, network: &Network) -> Result<()> {
+        let layers = self.wiring.shapes.len();
+        for layer in 0..layers {
+            if self.held(network, layer, 0)?.view().first_non_finite().is_none() {
+                continue;
+            }
+            self.forget_given();
+            let turns = self.turns;
+            let ring = self.ring_mut()?;
+            for (layer, age) in (0..layers).flat_map(|layer| (0..turns).map(move |age| (layer, age))) {
+                ring.clear(output_of(layer), age);
+            }
+            self.reach = 0;
+            self.reset_states();
+            break;
+        }
+        Ok(())
+    }
+
     /// Replaces the network's input, which then stays; the next tick is the first that reads it.
     ///
     /// # Errors

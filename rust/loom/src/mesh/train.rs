@@ -218,11 +218,19 @@ impl Stepper {
         Ok(loss)
     }
 
-    /// Updates the weights by the mean gradient of the losses since the last update; nothing where there is none.
+    /// Updates the weights by the mean gradient of the losses since the last update; nothing where there is none. After
+    /// an update that was left out or taken back the mesh is at rest, if it held what is not finite.
     ///
     /// # Errors
     /// As [`step`](Self::step).
     pub fn update(&mut self, network: &mut Network, mesh: &mut Mesh) -> Result<()> {
+        let failed = |result: &SteppingResult| result.skipped_updates + result.explosions;
+        let before = failed(&self.result);
+        self.update_by_waiting(network, mesh)?;
+        if failed(&self.result) > before { mesh.rest_if_not_finite(network) } else { Ok(()) }
+    }
+
+    fn update_by_waiting(&mut self, network: &mut Network, mesh: &mut Mesh) -> Result<()> {
         self.since_update = 0;
         if self.waiting.is_empty() {
             return Ok(());
