@@ -129,6 +129,7 @@ CASES = {
     ),
     "sorted-labels": ([*relu(16), nn.Dense(3)], (X, np.sort(Y)), {"validation_split": 0.2}),
     "class-labels-with-mse": ([*relu(16), nn.Dense(1)], (X, Y), {"loss": "mse"}),
+    "zeros-with-hinge": ([*relu(16), nn.Dense(1)], (X, Y % 2 * 1.0), {"loss": "hinge"}),
     "regression-targets-with-cross-entropy": ([*relu(16), nn.Dense(3)], (TABLE, TARGET), {}),
     "validation-overlap": (
         [*relu(16), nn.Dense(3)],

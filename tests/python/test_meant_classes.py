@@ -114,6 +114,19 @@ def test_outputs_under_dice_are_scores() -> None:
     np.testing.assert_allclose(several.predict_probabilities(two).sum(axis=1), 1.0)
 
 
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_targets_of_margins_are_two_classes(loss: str) -> None:
+    metrics = ["accuracy", "f1", "auc", "sklearn.accuracy_score", "sklearn.f1_score", "sklearn.roc_auc_score"]
+    net = loom.Sequential([nn.Dense(1)], input_shape=4, seed=1)
+    net.fit(X, TWO * 2.0 - 1.0, loss=loss, epochs=20, learning_rate=0.05, metrics=metrics, verbose=False)
+    found = net.evaluate((X, TWO * 2.0 - 1.0))
+    right = np.mean(net.predict_classes(X) == TWO)
+    for mine, theirs in (("accuracy", "accuracy_score"), ("f1", "f1_score"), ("auc", "roc_auc_score")):
+        assert found[theirs] == pytest.approx(found[mine], abs=1e-6)
+    for y in (TWO * 2 - 1, TWO):
+        assert loom.analysis.classification(net, (X, y)).accuracy == found["accuracy"] == pytest.approx(right)
+
+
 def test_a_sigmoid_before_a_loss_that_takes_one_gives_scores() -> None:
     net = loom.Sequential([nn.Dense(1, activation="sigmoid")], input_shape=4, seed=1)
     assert 0 < net.predict_classes(X).mean() < 1

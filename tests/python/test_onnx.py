@@ -120,11 +120,14 @@ def test_windows_rounded_up_go_out_without_those_that_begin_behind_the_padding(p
             np.testing.assert_allclose(reread(model).predict(x), net.predict(x), atol=1e-6)
 
 
-@pytest.mark.parametrize("padding", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("padding", [(0, 1), (1, 0), (1, 1)])
 def test_windows_that_onnx_s_evaluator_puts_elsewhere_are_read(padding: tuple[int, int]) -> None:
     net = loom.Sequential([nn.MaxPool2D(2, 1, padding=padding)], input_shape=(2, 4, 5))
     x = np.random.default_rng(0).normal(size=(2, 2, 4, 5)).astype(np.float32)
     np.testing.assert_array_equal(reread(onnx_model(net)).predict(x), net.predict(x))
+    settings: Any = {"kernel_shape": [2, 2], "strides": [1, 1], "pads": [*padding] * 2, "ceil_mode": 1}
+    nodes = [helper.make_node("MaxPool", ["input"], ["y"], **settings)]
+    np.testing.assert_array_equal(load(built(nodes, shape=(2, 4, 5))).predict(x), net.predict(x))
 
 
 def test_even_windows_go_out_and_places_come_in_either_order() -> None:

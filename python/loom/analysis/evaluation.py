@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import losses
-from loom._settings.logits import OF_LOGITS
+from loom._settings.logits import OF_LOGITS, OF_MARGINS
 from loom.convert import as_numpy
 from loom.data import ArraySource, Data, TrainingBatch, as_source
 from loom.data.extents import Padded
@@ -100,8 +100,12 @@ def classification(
         (3, 3)
     """
     outputs, targets = _outputs(network, data, batch_size)
-    if logits is None and _loss(network, None) in OF_LOGITS:
+    loss = _loss(network, None)
+    if logits is None and loss in OF_LOGITS:
         logits = True
+    if loss in OF_MARGINS and bool((targets < 0).any()):
+        # Theirs are -1 and 1.
+        targets = (targets > 0).astype(np.int64)
     known = known_classes(engine_of(network)).get("")
     if names is None and known is not None:
         names = known.names

@@ -117,6 +117,9 @@ def _rounded_up(scope: Scope) -> dict[str, Any]:
         # Where ONNX counts other windows, what these reach beyond the padding is padding, too.
         plain &= last == steps
         over.append(max(last * step + size - extent - 2 * rim, 0))
+    if not any(over):
+        # As many as rounded down.
+        return {}
     if plain:
         return {"ceil_mode": 1}
     return {"pads": [*layer.padding, *(rim + more for rim, more in zip(layer.padding, over, strict=True))]}

@@ -26,9 +26,10 @@ EVALUATED_WRONG = {"AveragePool", "ConvTranspose", "GlobalMaxPool", "Normalizer"
 
 def _evaluated_wrong(node: Node) -> bool:
     if node.op == "MaxPool":
-        # Windows a step apart, whose padding is not the same all around, are put in other places there.
-        one_by_one = set(node.attributes.get("strides") or (1,)) == {1}
-        return one_by_one and len(set(node.attributes.get("pads") or ())) > 1
+        # Windows a step apart, rounded up or with padding that is not the same all around, are put elsewhere.
+        if set(node.attributes.get("strides") or (1,)) != {1}:
+            return False
+        return bool(node.attributes.get("ceil_mode", 0)) or len(set(node.attributes.get("pads") or ())) > 1
     return node.op in EVALUATED_WRONG
 
 
