@@ -57,6 +57,21 @@ def test_gradients_are_those_of_the_mean(loss: Any, output: Any, target: Any) ->
             assert gradient.ravel()[place] == pytest.approx((high - low) / 2e-5, rel=1e-6, abs=1e-8)
 
 
+def test_targets_say_whether_they_are_class_indices() -> None:
+    """As in training, so in the manual loop."""
+    loss, output, target = EXAMPLES[3]
+    shares = np.moveaxis(np.eye(4)[target], -1, 1)
+    value, gradient = losses.value_and_gradient(loss, output, target)
+    wanted, slope = losses.value_and_gradient(loss, output, shares)
+    assert value == pytest.approx(wanted, rel=1e-12)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-12)
+
+    def own(output: Any, target: Any) -> Any:
+        return float(target.sum()), np.zeros_like(output)
+
+    assert losses.value_and_gradient(own, output, target)[0] == target.sum()
+
+
 def resolved(loss: Any, target: Any) -> Any:
     """With what its targets are, which training finds out."""
     return loss.of_classes(classes=target.dtype.kind == "i") if getattr(loss, "classes", 0) is None else loss

@@ -57,6 +57,13 @@ def test_training_warns_once_where_it_was_called() -> None:
         loom.train(net, (X, Y), config())
 
 
+def test_dice_takes_the_sigmoid_by_itself() -> None:
+    images = RNG.normal(size=(20, 1, 4, 4))
+    net = loom.Sequential([nn.Conv2D(1, 1, activation="sigmoid")], input_shape=(1, 4, 4), seed=0)
+    report = loom.doctor(net, (images, (images > 0) * 1.0), config(loss="dice"))
+    assert "sigmoid-before-loss" in report.names
+
+
 def relu(*units: int) -> list[nn.Layer]:
     return [nn.Dense(count, activation="relu") for count in units]
 
@@ -122,6 +129,7 @@ CASES = {
     ),
     "sorted-labels": ([*relu(16), nn.Dense(3)], (X, np.sort(Y)), {"validation_split": 0.2}),
     "class-labels-with-mse": ([*relu(16), nn.Dense(1)], (X, Y), {"loss": "mse"}),
+    "zeros-with-hinge": ([*relu(16), nn.Dense(1)], (X, Y % 2 * 1.0), {"loss": "hinge"}),
     "regression-targets-with-cross-entropy": ([*relu(16), nn.Dense(3)], (TABLE, TARGET), {}),
     "validation-overlap": (
         [*relu(16), nn.Dense(3)],

@@ -150,6 +150,30 @@ def test_layers_that_resize_and_draw_are_read(
     assert {name: given[name] for name in made} == made
 
 
+@pytest.mark.parametrize(
+    ("size", "strides", "dilation", "added"),
+    [
+        ((1, 1), (2, 2), (1, 1), [1, 1]),
+        ((2, 3), (3, 2), (1, 1), [1, 0]),
+        ((2, 2), (1, 1), (3, 1), None),
+        ((2, 2), (4, 1), (2, 1), [1, 0]),
+    ],
+)
+def test_transposed_convolutions_with_windows_smaller_than_steps_end_where_keras_ends_them(
+    size: tuple[int, int], strides: tuple[int, int], dilation: tuple[int, int], added: list[int] | None
+) -> None:
+    """Keras's output is as long as the input times the stride, and longer where windows reach beyond."""
+    config = {"strides": strides, "padding": "valid", "dilation_rate": dilation, "activation": "linear"}
+    kernel = np.ones((*size, 1, 1), np.float32)
+    row, _ = layers_of("Conv2DTranspose", config, (kernel,), Value(3, first=True), {})
+    assert row[0].get("output_padding") == added
+    settings = {**{name: row[0][name] for name in ("stride", "padding", "dilation")}, "bias": False}
+    layer = nn.ConvTranspose2D(1, size, **settings, output_padding=added or 0)
+    made = loom.Sequential([layer], input_shape=(1, 4, 5)).output_shape[1:]
+    reach = [(k - 1) * d + 1 for k, d in zip(size, dilation, strict=True)]
+    assert made == tuple(n * s + max(w - s, 0) for n, s, w in zip((4, 5), strides, reach, strict=True))
+
+
 def test_upsampling_that_loom_has_not_is_told() -> None:
     config = {"size": [2, 2], "interpolation": "lanczos3"}
     with pytest.raises(Unsupported, match="interpolation lanczos3"):

@@ -65,6 +65,78 @@ def test_several_questions_are_answered_one_by_one() -> None:
     np.testing.assert_allclose(twice.predict_probabilities(X), 1 / (1 + np.exp(-twice.predict(X))), rtol=1e-5)
 
 
+@pytest.mark.parametrize("loss", ["binary_cross_entropy", "binary_focal", "dice", "mse"])
+def test_masks_of_one_channel_and_steps_of_one_output_tell_two_classes(loss: str, tmp_path: Path) -> None:
+    images = RNG.normal(size=(8, 1, 4, 5)).astype("float32")
+    masks = (images > 0.2).astype("float32")
+    net = loom.Sequential([nn.Conv2D(1, kernel_size=1)], input_shape=(1, 4, 5), seed=0)
+    net.fit(images, masks, loss=loss, epochs=60, learning_rate=0.1, metrics=["accuracy"], verbose=False)
+    share = net.evaluate((images, masks))["accuracy"]
+    assert share > 0.85
+    net.save(tmp_path / "net.loom", deploy=True)
+    for each in (net, loom.load(tmp_path / "net.loom")):
+        found = each.predict_classes(images)
+        assert found.shape == (8, 4, 5)
+        assert np.mean(found == masks[:, 0]) == pytest.approx(share, abs=1e-6)
+        if loss != "mse":
+            np.testing.assert_array_equal(found, each.predict_probabilities(images)[:, 0] > 0.5)
+
+
+def test_single_outputs_that_nothing_trained_tell_two_classes_everywhere() -> None:
+    x = RNG.normal(size=(6, 5, 2)).astype("float32")
+    net = loom.Sequential([nn.GRU(3, return_sequences=True), nn.Dense(1)], input_shape=(5, 2), seed=1)
+    scores = net.predict(x)
+    np.testing.assert_array_equal(net.predict_classes(x), scores[..., 0] > 0)
+    np.testing.assert_allclose(net.predict_probabilities(x), 1 / (1 + np.exp(-scores)), rtol=1e-5)
+    shares = loom.Sequential([nn.Conv2D(1, 1, activation="sigmoid")], input_shape=(2, 3, 3), seed=1)
+    images = RNG.normal(size=(6, 2, 3, 3)).astype("float32")
+    np.testing.assert_array_equal(shares.predict_classes(images), shares.predict(images)[:, 0] > 0.5)
+    np.testing.assert_array_equal(shares.predict_probabilities(images), shares.predict(images))
+
+
+def test_outputs_under_dice_are_scores() -> None:
+    """Its sigmoid is above one half where the output is above 0, and so are masks."""
+    scores = np.array([[0.3, -0.3, 0.4, -2.0]]).reshape(1, 1, 2, 2)
+    mask = np.array([[1.0, 0.0, 0.0, 0.0]]).reshape(1, 1, 2, 2)
+    net = loom.Sequential([nn.Scale(1.0)], input_shape=(1, 2, 2), precision="float64")
+    measured = ["accuracy", "iou", "sklearn.accuracy_score"]
+    found = net.evaluate((scores, mask), loss="dice", metrics=measured)
+    assert (found["accuracy"], found["iou"], found["accuracy_score"]) == (0.75, 0.5, 0.75)
+    # Channels are masks of their own, several of which may be right at one place.
+    two, both = np.concatenate([scores, scores], axis=1), np.concatenate([mask, mask], axis=1)
+    several = loom.Sequential([nn.Scale(1.0)], input_shape=(2, 2, 2), precision="float64")
+    assert several.evaluate((two, both), loss="dice", metrics=["accuracy"])["accuracy"] == 0.75
+    # By class they are scores of classes, of which one is right.
+    by_class = loom.losses.Dice(by_class=True)
+    told = several.evaluate((two, mask[:, 0].astype(int)), loss=by_class, metrics=["accuracy"])
+    assert told["accuracy"] == 0.75  # ties go to the first class
+    several.fit(two, mask[:, 0].astype(int), loss=by_class, epochs=1, ignore_findings="all", verbose=False)
+    np.testing.assert_allclose(several.predict_probabilities(two).sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_targets_of_margins_are_two_classes(loss: str) -> None:
+    metrics = ["accuracy", "f1", "auc", "sklearn.accuracy_score", "sklearn.f1_score", "sklearn.roc_auc_score"]
+    net = loom.Sequential([nn.Dense(1)], input_shape=4, seed=1)
+    net.fit(X, TWO * 2.0 - 1.0, loss=loss, epochs=20, learning_rate=0.05, metrics=metrics, verbose=False)
+    found = net.evaluate((X, TWO * 2.0 - 1.0))
+    right = np.mean(net.predict_classes(X) == TWO)
+    for mine, theirs in (("accuracy", "accuracy_score"), ("f1", "f1_score"), ("auc", "roc_auc_score")):
+        assert found[theirs] == pytest.approx(found[mine], abs=1e-6)
+    for y in (TWO * 2 - 1, TWO):
+        assert loom.analysis.classification(net, (X, y)).accuracy == found["accuracy"] == pytest.approx(right)
+
+
+def test_a_sigmoid_before_a_loss_that_takes_one_gives_scores() -> None:
+    net = loom.Sequential([nn.Dense(1, activation="sigmoid")], input_shape=4, seed=1)
+    assert 0 < net.predict_classes(X).mean() < 1
+    settings = {"metrics": ["accuracy"], "ignore_findings": "all", "verbose": False}
+    net.fit(X, TWO, loss="binary_cross_entropy", epochs=1, **settings)
+    found = net.predict_classes(X)
+    assert np.mean(found == TWO) == pytest.approx(net.evaluate((X, TWO))["accuracy"], abs=1e-6)
+    np.testing.assert_array_equal(found, net.predict_probabilities(X)[:, 0] > 0.5)
+
+
 def test_models_from_elsewhere_that_end_in_a_sigmoid(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     net = loom.Sequential([nn.Dense(1, activation="sigmoid")], input_shape=4, seed=1)

@@ -20,10 +20,16 @@ X, Y = RNG.normal(size=(12, 4)), np.arange(12) % 3
 IMAGES = RNG.normal(size=(12, 1, 8, 8))
 NAMES = np.array(["ant", "bee", "cat"])[Y]
 HOLED = np.where(X > 1, np.nan, X)
+PIXELS, VOLUMES = RNG.normal(size=(12, 1, 6, 5)), RNG.normal(size=(12, 1, 4, 2, 3))
+LABELS = (PIXELS[:, 0] > 0).astype(int)
 
 
 def net(*layers: nn.Layer, shape: Any = 4) -> Any:
     return loom.Sequential(layers or [nn.Dense(3)], input_shape=shape)
+
+
+def masks(channels: int, *more: nn.Layer) -> Any:
+    return net(nn.Conv2D(channels, kernel_size=1), *more, shape=(1, 6, 5))
 
 
 def fit(network: Network, x: Any = X, y: Any = Y, **settings: Any) -> object:
@@ -55,6 +61,22 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "labels as floats": (lambda: fit(net(), X, Y * 1.0), r'loss="cross_entropy", as whole numbers: y.astype'),
     "labels as a column": (lambda: fit(net(), X, Y[:, None]), r"labels have one axis: y\[:, 0\]"),
+    "labels of pixels in another order": (
+        lambda: fit(masks(2), PIXELS, LABELS.transpose(0, 2, 1)),
+        r"\(rows, 2, 6, 5\) have shape \(rows, 6, 5\), got \(12, 5, 6\); the same extents in another order",
+    ),
+    "labels of volumes": (
+        lambda: fit(net(nn.Conv3D(3, 1), shape=(1, 4, 2, 3)), VOLUMES, (VOLUMES > 0).astype(int)[:, 0]),
+        r"classes are the last axis .* nn\.Permute\(\(1, 2, 3, 0\)\)",
+    ),
+    "masks without their channel": (
+        lambda: fit(masks(1), PIXELS, LABELS, loss="binary_cross_entropy"),
+        r"lacks the axis of channels, of which there is one: y\[:, None\]",
+    ),
+    "steps without their last axis": (
+        lambda: fit(masks(1, nn.Flatten(), nn.Reshape((30, 1))), PIXELS, LABELS.reshape(12, 30), loss="mse"),
+        r"lacks the last axis, which is of one element: y\[\.\.\., None\]",
+    ),
     "labels under mse": (lambda: fit(net(), loss="mse"), 'class labels go with loss="cross_entropy"'),
     "one-hot of another width": (
         lambda: fit(net(), X, np.eye(4)[Y], loss="cross_entropy"),

@@ -102,6 +102,34 @@ def test_every_kind_of_layer_goes_out_and_comes_back(kind: str) -> None:
     assert tried
 
 
+@pytest.mark.parametrize("pool", [nn.MaxPool2D, nn.AvgPool2D])
+def test_windows_rounded_up_go_out_without_those_that_begin_behind_the_padding(pool: Any) -> None:
+    """ONNX counts these, so that shapes would not fit what follows."""
+    rng = np.random.default_rng(0)
+    for window, stride, extents in (((1, 1), 2, (4, 6)), ((1, 2), (2, 2), (4, 3)), ((1, 1), (3, 2), (5, 4))):
+        layers = [pool(window, stride, ceil_mode=True), nn.Flatten(), nn.Dense(2)]
+        net = loom.Sequential(layers, input_shape=(2, *extents), seed=1)
+        model = onnx_model(net)
+        onnx.checker.check_model(model, full_check=True)
+        shapes = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        told = next(v for v in shapes.graph.value_info if v.name.startswith(("MaxPool", "AveragePool")))
+        made = [each.dim_value for each in told.type.tensor_type.shape.dim][2:]
+        assert tuple(made) == loom.Sequential(layers[:1], input_shape=(2, *extents)).output_shape[1:]
+        x = rng.normal(size=(2, 2, *extents)).astype(np.float32)
+        if window == (1, 1):
+            np.testing.assert_allclose(reread(model).predict(x), net.predict(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("padding", [(0, 1), (1, 0), (1, 1)])
+def test_windows_that_onnx_s_evaluator_puts_elsewhere_are_read(padding: tuple[int, int]) -> None:
+    net = loom.Sequential([nn.MaxPool2D(2, 1, padding=padding)], input_shape=(2, 4, 5))
+    x = np.random.default_rng(0).normal(size=(2, 2, 4, 5)).astype(np.float32)
+    np.testing.assert_array_equal(reread(onnx_model(net)).predict(x), net.predict(x))
+    settings: Any = {"kernel_shape": [2, 2], "strides": [1, 1], "pads": [*padding] * 2, "ceil_mode": 1}
+    nodes = [helper.make_node("MaxPool", ["input"], ["y"], **settings)]
+    np.testing.assert_array_equal(load(built(nodes, shape=(2, 4, 5))).predict(x), net.predict(x))
+
+
 def test_even_windows_go_out_and_places_come_in_either_order() -> None:
     check_both_ways(loom.Sequential([nn.AdaptiveMaxPool2D((2, 3))], input_shape=(2, 4, 6)))
     check_both_ways(loom.Sequential([nn.AdaptiveAvgPool2D((2, 3))], input_shape=(2, 4, 6)))

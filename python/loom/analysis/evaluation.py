@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loom import losses
+from loom._settings.logits import OF_LOGITS, OF_MARGINS
 from loom.convert import as_numpy
 from loom.data import ArraySource, Data, TrainingBatch, as_source
 from loom.data.extents import Padded
@@ -41,8 +42,8 @@ def deviation(
             `loom.data.Padded`. Where outputs have steps of their own, each is a row, one sample behind the
             other.
         loss: What the network was trained for, which says what its outputs mean: classes under
-            cross_entropy and nll, logits of probabilities under binary_cross_entropy. That of the last
-            training in this process where None, or else what the targets' shape says.
+            cross_entropy and nll, logits of probabilities under binary_cross_entropy and dice. That of the
+            last training in this process where None, or else what the targets' shape says.
         worst: How many of the worst answers are listed.
         batch_size: How many samples are computed at a time.
 
@@ -81,7 +82,7 @@ def classification(
         names: The names of the classes; where None their labels, as far as the network knows them, or their
             numbers.
         logits: Whether the outputs are logits, rather than probabilities. Where None, single outputs are
-            if the network was trained for binary_cross_entropy in this process; others as
+            if the network was trained by a loss of scores, such as binary_cross_entropy or dice; others as
             `ClassificationReport.of` says.
         bins: How many bins the calibration has.
         batch_size: How many samples are computed at a time.
@@ -99,8 +100,12 @@ def classification(
         (3, 3)
     """
     outputs, targets = _outputs(network, data, batch_size)
-    if logits is None and _loss(network, None) == "binary_cross_entropy":
+    loss = _loss(network, None)
+    if logits is None and loss in OF_LOGITS:
         logits = True
+    if loss in OF_MARGINS and bool((targets < 0).any()):
+        # Theirs are -1 and 1.
+        targets = (targets > 0).astype(np.int64)
     known = known_classes(engine_of(network)).get("")
     if names is None and known is not None:
         names = known.names
@@ -157,8 +162,8 @@ def _outputs(network: Network, data: Data, batch_size: int) -> tuple[NDArray[Any
 def _loss(network: Network, loss: losses.LossLike | None) -> str | None:
     if loss is None:
         trained = record_of(network).judged_by
-        return None if trained is None else losses.name_of(trained.loss)
-    return losses.name_of(loss)
+        loss = None if trained is None else cast("losses.LossLike", trained.loss)
+    return None if loss is None else losses.read_as(loss)
 
 
 def answers_of_open_extents(

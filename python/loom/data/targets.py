@@ -31,13 +31,15 @@ def as_target(
 
     Raises:
         DTypeError: The values are neither integers nor real numbers.
-        ShapeError: The target has the wrong number of axes.
+        ShapeError: The target has other extents than the output has places, or the wrong number of axes.
         InvalidValueError: A class index does not fit 32 bits.
     """
     array = as_numpy(y, what="target")
     axes = len(output_shape) + 1
     if classification and array.ndim == axes - 1 and array.dtype.kind not in "US":
-        return _as_classes(array, single=output_shape == (1,))
+        labels = _as_classes(array, single=output_shape == (1,))
+        _check_places(labels, output_shape)
+        return labels
     if output_shape == (1,) and array.ndim == 1:
         # One number a row, without its axis.
         array = array[:, None]
@@ -58,12 +60,44 @@ def as_target(
     return values
 
 
+def _check_places(labels: NDArray[Any], output_shape: tuple[int, ...]) -> None:
+    """Refuses class indices whose extents are not those of the output without its class axis.
+
+    As many numbers in another order would be classes of other places.
+    """
+    # As losses have it: images are (rows, classes, height, width).
+    axis = 0 if len(output_shape) == 3 else len(output_shape) - 1
+    places = output_shape[:axis] + output_shape[axis + 1 :]
+    given = labels.shape[1:]
+    if given == places:
+        return
+    remedy = ""
+    if axis and given == output_shape[1:]:
+        order = ", ".join(map(str, (*range(1, axis + 1), 0)))
+        remedy = (
+            "; of signals and volumes, too, the classes are the last axis of the output: nn.Permute"
+            f"(({order})) behind the last layer puts them there"
+        )
+    elif sorted(given) == sorted(places):
+        remedy = "; the same extents in another order are other places"
+    wanted = ", ".join(map(str, ("rows", *places)))
+    told = ", ".join(map(str, ("rows", *output_shape)))
+    raise ShapeError(
+        f"target: class indices of an output ({told}) have shape ({wanted}), got {labels.shape}{remedy}"
+    )
+
+
 def _remedy(array: NDArray[Any], output_shape: tuple[int, ...], *, classification: bool) -> str:
     """Says what may be meant by a target of another shape than the output."""
     flat = array.ndim == 1 or array.shape[1:] == (1,)
     if array.dtype.kind == "f" and array.ndim == len(output_shape) and bool(np.isnan(array).any()):
         row = int(np.argwhere(np.isnan(array))[0][0])
         return f"; that of row {row} is missing: leave such rows out, and class labels are whole numbers"
+    several = len(output_shape) > 1
+    if several and array.shape[1:] == output_shape[:-1] and output_shape[-1] == 1:
+        return "; it lacks the last axis, which is of one element: y[..., None]"
+    if several and array.shape[1:] == output_shape[1:] and output_shape[0] == 1:
+        return "; it lacks the axis of channels, of which there is one: y[:, None]"
     if flat and len(output_shape) == 2:
         return (
             "; the output has a row for every step of a sequence: return_sequences=False of the last "

@@ -184,7 +184,7 @@ class Case:
     @property
     def takes_logits(self) -> bool:
         """Whether the loss applies the softmax or the sigmoid by itself."""
-        return self.loss in ("cross_entropy", "focal") or self.answers_yes_or_no
+        return self.loss in ("cross_entropy", "focal", "dice") or self.answers_yes_or_no
 
     @property
     def absorbs(self) -> bool:

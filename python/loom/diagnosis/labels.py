@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from loom._settings.logits import OF_MARGINS
 from loom.diagnosis import thresholds
 from loom.diagnosis.case import Case, Rows
 from loom.diagnosis.names import finding
@@ -166,6 +167,8 @@ def _of_another_kind(case: Case) -> Iterator[Finding]:
         )
     elif case.regresses and y.dtype.kind in "iu":
         yield from _classes_as_numbers(case)
+    elif case.loss in OF_MARGINS and y.dtype.kind in "biuf":
+        yield from _without_margins(case)
     elif case.answers_yes_or_no and y.dtype.kind in "fiu" and y.size:
         # All of them where there is time.
         looked_at = y if case.hints else case.rows.targets
@@ -199,6 +202,17 @@ def _numbers_as_classes(case: Case) -> Iterator[Finding]:
                 'Train with loss="mse", or give class indices.',
                 severity="warning",
             )
+
+
+def _without_margins(case: Case) -> Iterator[Finding]:
+    found = np.unique(case.rows.targets)
+    if len(found) and found[0] == 0 and np.isin(found, (0.0, 1.0)).all():
+        yield finding(
+            "zeros-with-hinge",
+            f'Targets are 0 and 1, but the loss "{case.loss}" takes -1 and 1; of a 0 it is the same whatever '
+            "the network says, so that nothing is learned of it.",
+            "Give 2 * y - 1, with y as numbers.",
+        )
 
 
 def _yes_or_no(case: Case) -> bool:

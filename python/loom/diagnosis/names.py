@@ -54,6 +54,7 @@ SEVERITIES = {
     "unscaled-targets": "warning",
     "validation-overlap": "warning",
     "vanishing-gradients": "warning",
+    "zeros-with-hinge": "warning",
 }
 
 

@@ -30,12 +30,12 @@ def look_at_output(case: Case) -> Iterator[Finding]:
         yield finding(
             "softmax-before-loss",
             f'The network ends in {end.name}, and the loss "{case.loss}" applies a '
-            f"{'softmax' if case.classifies else 'sigmoid'} of its own.",
+            f"{_applied(case)} of its own.",
             _without_softmax(case),
             layer=end.path,
         )
     elif case.takes_logits and sigmoid:
-        wanted = "softmax" if case.classifies else "sigmoid"
+        wanted = _applied(case)
         yield finding(
             "sigmoid-before-loss",
             f'The network ends in {end.name}, and the loss "{case.loss}" applies a {wanted} of its own.',
@@ -71,7 +71,14 @@ def look_at_output(case: Case) -> Iterator[Finding]:
         yield from _reach(case)
 
 
+def _applied(case: Case) -> str:
+    """What the loss makes of logits."""
+    return "softmax" if case.classifies else "sigmoid or softmax" if case.loss == "dice" else "sigmoid"
+
+
 def _without_softmax(case: Case) -> str:
+    if case.loss == "dice":
+        return "Leave the softmax out: the loss takes logits."
     if not case.classifies:
         return "Leave the softmax out: each output is a question of its own, which its sigmoid answers."
     return (

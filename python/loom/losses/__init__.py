@@ -54,6 +54,7 @@ from loom.losses.targets import (
     target_kind,
 )
 from loom.losses.targets import is_undecided as is_undecided
+from loom.losses.targets import read_as as read_as
 
 __all__ = [
     "AUTO",

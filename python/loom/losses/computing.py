@@ -11,12 +11,13 @@ from loom._settings.checks import real
 from loom._typing import ArrayLike, Precision, RealArray
 from loom.convert import as_numpy, as_real_array
 from loom.data import as_target
+from loom.data.labels import as_names
 from loom.errors import DataError, ShapeError
 from loom.losses.classes import ClassWeight, class_count, expand_class_weight
 from loom.losses.cosine import Cosine
 from loom.losses.expression import Expr
-from loom.losses.resolving import LossLike, name_of, resolve
-from loom.losses.targets import is_classification
+from loom.losses.resolving import LossLike, name_of
+from loom.losses.targets import is_classification, settled_for
 
 __all__ = ["behind_softmax", "value_and_gradient"]
 
@@ -52,7 +53,7 @@ def value_and_gradient(
     scores = as_real_array(given, precision, what="output")
     if scores.ndim < 2 or scores.size == 0:
         raise ShapeError(f"output: expected (rows, ...) with at least one row, got shape {scores.shape}")
-    resolved = resolve(loss)
+    resolved = settled_for(loss, scores.shape[1:], as_names(as_numpy(target, what="target")))
     wanted = as_target(
         target, scores.shape[1:], classification=is_classification(resolved), precision=precision
     )

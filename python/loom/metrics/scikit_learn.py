@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._settings.encoding import Named, encode
-from loom._settings.logits import OF_LOGITS
+from loom._settings.logits import OF_LOGITS, OF_MARGINS
 from loom._settings.suggestions import shown, unknown
 from loom._typing import JSON, ArrayLike
 from loom.convert import as_numpy, as_real_array
@@ -201,6 +201,9 @@ class ScikitLearnMetric(Named):
         wants = _WANTS[self.function]
         if wants == "values" or (wants == "relevances" and outputs.shape == targets.shape):
             return *_values(outputs, targets), {}
+        if self.loss in OF_MARGINS:
+            # Theirs are -1 and 1.
+            targets = (targets > 0).astype(np.int64)
         if self._has_labels(outputs, targets):
             return self._of_labels(outputs, targets)
         table = class_table(outputs, targets, what=("outputs", "targets"))

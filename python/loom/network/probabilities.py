@@ -41,12 +41,13 @@ def predict_classes(self: TrainableNetwork, x: ArrayLike, batch_size: int = 256)
 
     Returns:
         (rows, ...) without the class axis: labels, where the network has learned from labels or its card
-        names them, otherwise class indices. A single output tells two classes: above 0.5 it means class 1
-        where it is a probability, because the network ends in a sigmoid, or where it was trained by a loss
-        that compares it with 0 and 1, such as "mse"; otherwise it is a score, which does above 0. Of samples
-        in a list whose outputs have steps of their own, a list of arrays. Of named outputs a dictionary of
-        those that have several values, or labels. Where several labels may be right at once,
-        `predict_probabilities(x) > 0.5` says which.
+        names them, otherwise class indices. A single output, of a sample, a step or a pixel, tells two
+        classes. Where a loss takes its sigmoid, as "binary_cross_entropy" and "dice" do, or compares it with
+        margins, as "hinge" does, it means class 1 above 0; by losses that compare it with 0 and 1, such as
+        "mse", it does above 0.5. Where no loss is known it is a probability, cut at 0.5, if the network ends
+        in a sigmoid, and otherwise a score, cut at 0. Of samples in a list whose outputs have steps of their
+        own, a list of arrays. Of named outputs a dictionary of those that have several values, or labels.
+        Where several labels may be right at once, `predict_probabilities(x) > 0.5` says which.
 
     Raises:
         ShapeError: The outputs are no classes, or the samples do not have the network's input shape.
@@ -78,7 +79,7 @@ def predict_classes(self: TrainableNetwork, x: ArrayLike, batch_size: int = 256)
             else likely(name, part)
             for name, part in several.items()
         }
-    loss = _loss_name(self) if tuple(engine.native.output_shape()) == (1,) else None
+    loss = _loss_name(self)
     if isinstance(outputs, list):
         # Of samples with steps of their own.
         return [_most_likely(each[None], any_of, engine, loss)[0] for each in outputs]  # type: ignore[return-value]
@@ -104,9 +105,9 @@ def _most_likely(
         raise ShapeError(f"predict_classes: outputs of shape {outputs.shape[1:]} are no classes")
     # As losses have it: images are (rows, classes, height, width).
     axis = class_axis(outputs.ndim)
-    single = outputs.shape[1:] == (1,)
+    single = outputs.shape[axis] == 1
     if single:
-        found = (outputs[:, 0] > _threshold(engine, loss, cell)).astype(np.int64)
+        found = (np.take(outputs, 0, axis=axis) > _threshold(engine, loss, cell)).astype(np.int64)
     else:
         found = outputs.argmax(axis=axis)
     count = 2 if single else outputs.shape[axis]
@@ -128,11 +129,10 @@ def threshold(network: TrainableNetwork, output: str = "") -> float:
 
 def _threshold(engine: Engine, loss: str | None, cell: Sequence[int] | None) -> float:
     """Returns above what a single output means class 1, as the metric "accuracy" has it."""
-    from loom.diagnosis.case import SIGMOIDS, ending_at
-
-    end = ending_at(engine, cell)
-    probable = end is not None and end.name in SIGMOIDS
-    return 0.5 if probable or (loss is not None and loss not in OF_LOGITS) else 0.0
+    if loss is not None:
+        # A loss that takes the sigmoid of what a sigmoid gives reads that as a score, too.
+        return 0.0 if loss in OF_LOGITS else 0.5
+    return 0.5 if ending(engine, cell) == "sigmoid" else 0.0
 
 
 @explained()
@@ -144,11 +144,11 @@ def predict_probabilities(self: TrainableNetwork, x: ArrayLike, batch_size: int 
         batch_size: How many are computed at a time.
 
     Returns:
-        The outputs as probabilities. Scores of classes go through softmax; those of "binary_cross_entropy"
-        and "binary_focal", and single ones, through the logistic function; what a softmax or a sigmoid at
-        the network's end has made, or "nll" has trained, is handed on as it is. Of named outputs a dictionary
-        of those whose losses are of classes; where the network was not trained here, of those of several
-        values, or that end in a sigmoid.
+        The outputs as probabilities. Scores of classes go through softmax; those of "binary_cross_entropy",
+        "binary_focal" and "dice", and single ones, through the logistic function; what a softmax or a sigmoid
+        at the network's end has made, or "nll" has trained, is handed on as it is. Of named outputs a
+        dictionary of those whose losses are of classes; where the network was not trained here, of those of
+        several values, or that end in a sigmoid.
 
     Raises:
         StateError: The network was trained by a loss whose outputs are no scores of classes, such as
@@ -222,24 +222,24 @@ def _of_outputs(network: TrainableNetwork, ports: Ports, x: object, batch_size: 
 
 
 def _losses_by_output(network: TrainableNetwork) -> dict[str, str]:
-    """Returns the names of the losses that named outputs were trained by last; none where none is known."""
+    """Returns by which losses named outputs that were trained are read; none where none is known."""
     from loom import losses
 
     judged = record_of(network).judged_by
     if judged is None or not isinstance(judged.loss, Mapping):
         return {}
-    return {name: losses.name_of(loss) for name, loss in judged.loss.items()}
+    return {name: losses.read_as(loss) for name, loss in judged.loss.items()}
 
 
 def _loss_name(network: TrainableNetwork) -> str | None:
-    """Returns the name of the loss that a network was trained by last; None where none is known."""
+    """Returns by which loss the outputs of a network that was trained are read; None where none is known."""
     judged = record_of(network).judged_by
     # What only predicts, and was not trained, loads nothing of losses.
     from loom import losses
 
     if judged is None or isinstance(judged.loss, Mapping):
         return None
-    return losses.name_of(cast("Any", judged.loss))
+    return losses.read_as(cast("Any", judged.loss))
 
 
 def _probabilities(outputs: RealArray, end: str, loss: str | None) -> RealArray:
@@ -247,11 +247,11 @@ def _probabilities(outputs: RealArray, end: str, loss: str | None) -> RealArray:
         raise ShapeError(f"predict_probabilities: outputs of shape {outputs.shape[1:]} are no classes")
     if loss == "nll" or end == "softmax" or (end == "sigmoid" and loss not in _OF_SCORES):
         return outputs
-    if outputs.shape[1:] == (1,) or loss in ("binary_cross_entropy", "binary_focal"):
+    # As losses have it: images are (rows, classes, height, width).
+    axis = class_axis(outputs.ndim)
+    if outputs.shape[axis] == 1 or loss in ("binary_cross_entropy", "binary_focal"):
         # Of either sign, without what is too large for exp.
         small = np.exp(-np.abs(outputs))
         return cast("RealArray", np.where(outputs < 0, small, outputs.dtype.type(1)) / (1 + small))
-    # As losses have it: images are (rows, classes, height, width).
-    axis = class_axis(outputs.ndim)
     shifted = np.exp(outputs - outputs.max(axis=axis, keepdims=True))
     return cast("RealArray", shifted / shifted.sum(axis=axis, keepdims=True))

@@ -264,7 +264,7 @@ def deviation_under(
     Returns:
         The report.
     """
-    if loss == "binary_cross_entropy":
+    if loss in ("binary_cross_entropy", "binary_focal"):
         outputs = logistic(doubles(outputs, "outputs"))
     classes = True if loss in ("cross_entropy", "focal", "nll") else None
     return DeviationReport.of(outputs, targets, classes=classes, worst=worst)

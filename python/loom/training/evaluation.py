@@ -163,7 +163,7 @@ class Evaluation:
         self._form = Form.of(self._engine, config)
         self._config = engine_config(config, self._form.output_shape)
         named = isinstance(config.loss, Mapping)
-        self._loss = "mse" if named else losses.name_of(config.loss)
+        self._loss = "mse" if named else losses.read_as(config.loss)
         of_outputs = loss_metrics(self._engine, config)
         self.loss_names = [metrics.name_of(metric) for metric in of_outputs]
         """What the losses of named outputs are called."""

@@ -24,6 +24,7 @@ from loom.diagnosis.names import ALL
 from loom.engine import engine_of
 from loom.errors import ConfigError, DataError
 from loom.losses import name_of as loss_name
+from loom.losses import read_as
 from loom.measuring import BottleneckWarning, Measures, Observe
 from loom.measuring.report import bottleneck_message, report
 from loom.training.automatic import is_open, settled_by_target
@@ -171,7 +172,7 @@ class Run:
         self.settings = engine_config(config, shape, observe=self.observe, tween=self.tween)
         named = isinstance(config.loss, Mapping)
         listed = cast("Sequence[metrics.MetricLike]", config.metrics)
-        self.metrics = metrics.resolve_all(listed, None if named else loss_name(config.loss))
+        self.metrics = metrics.resolve_all(listed, None if named else read_as(config.loss))
         self.functions = [metric for metric in self.metrics if not metrics.in_engine(metric)]
 
     def _form_of(self, first: TrainingBatch) -> Form:

@@ -372,7 +372,7 @@ def _by_output(ports: Ports, given: object, loss: Mapping[str, Any]) -> tuple[Ca
         return listed
     found: list[Callable[..., float]] = []
     for name, entries in given.items():
-        resolved = metrics.resolve_all(entries, losses.name_of(loss[name]))
+        resolved = metrics.resolve_all(entries, losses.read_as(loss[name]))
         found += [_MetricOfOutput(ports, name, loss, metric) for metric in resolved]
     return tuple(found)
 

@@ -126,7 +126,10 @@ def _of_engine(loss: Any) -> tuple[Any, dict[str, object] | None]:  # noqa: ANN4
         own = {"labelled" if loss.labelled else "provided": loss.number}
     else:
         return loss, None
-    return "nll" if losses.is_classification(loss) else "mse", own
+    if losses.is_classification(loss):
+        return "nll", own
+    # What metrics read outputs by, too: logits on both sides of zero.
+    return "binary_cross_entropy" if losses.decides_at_zero(loss) else "mse", own
 
 
 def base_rate(config: TrainingConfig, tween: TargetRule | None) -> float:

@@ -150,6 +150,19 @@ def _transposed(config: Config, arrays: Arrays, value: Value, options: Config) -
         "kernel": kernel,
         **({"bias": bias[0]} if bias else {}),
     }
+    if config["padding"] == "valid":
+        # No output is shorter than the input times the stride, however small windows are.
+        axes = kernel.ndim - 2
+        strides, dilations = (
+            _extents(config.get(name, 1)) * (axes if isinstance(config.get(name, 1), int) else 1)
+            for name in ("strides", "dilation_rate")
+        )
+        reaches = [
+            distance * (size - 1) + 1 for distance, size in zip(dilations, kernel.shape[:axes], strict=True)
+        ]
+        added = [max(step - reach, 0) for step, reach in zip(strides, reaches, strict=True)]
+        if any(added):
+            layer["output_padding"] = added
     return [layer, *_activation(config.get("activation"), value)]
 
 

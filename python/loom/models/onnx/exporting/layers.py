@@ -97,11 +97,32 @@ def pooling(scope: Scope, x: str) -> str:
     layer = scope.layer
     settings = {"kernel_shape": layer.pool_size, "strides": layer.stride, "pads": [*layer.padding] * 2}
     if layer.ceil_mode:
-        settings["ceil_mode"] = 1
+        settings |= _rounded_up(scope)
     if layer.kind.startswith("avg"):
         counted = layer.count_include_pad and not layer.ceil_mode
         return scope.graph.add("AveragePool", x, count_include_pad=int(counted), **settings)
     return scope.graph.add("MaxPool", x, **settings)
+
+
+def _rounded_up(scope: Scope) -> dict[str, Any]:
+    """How ONNX is told of windows rounded up in number, but for a last one that begins behind the padding."""
+    layer = scope.layer
+    over, plain = [], True
+    for extent, size, step, rim in zip(
+        scope.shape[1:], layer.pool_size, layer.stride, layer.padding, strict=True
+    ):
+        steps = -(-(extent + 2 * rim - size) // step)
+        last = max(steps, 0)
+        last -= last > 0 and last * step >= extent + rim
+        # Where ONNX counts other windows, what these reach beyond the padding is padding, too.
+        plain &= last == steps
+        over.append(max(last * step + size - extent - 2 * rim, 0))
+    if not any(over):
+        # As many as rounded down.
+        return {}
+    if plain:
+        return {"ceil_mode": 1}
+    return {"pads": [*layer.padding, *(rim + more for rim, more in zip(layer.padding, over, strict=True))]}
 
 
 @exports(*(f"global_{what}_pool{axes}d" for what in ("max", "avg") for axes in (1, 2, 3)))
