@@ -15,6 +15,8 @@ REPORTS := target/reports
 export PATH := $(PATH):$(HOME)/.cargo/bin
 export VIRTUAL_ENV := $(abspath $(VENV))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start hundreds of processes that import loom, and each would compile its modules anew where the shell says so.
+export PYTHONDONTWRITEBYTECODE :=
 # Whatever pip installs below, maturin's calls of it included, so that no release of others breaks tests.
 export PIP_CONSTRAINT := $(abspath constraints.txt)
 

@@ -32,9 +32,9 @@ found = {"machine": list(_native.machine())}
 for make in (wide, convolutional):
     for precision in ("float32", "float64", "mixed"):
         net = make(precision)
-        x = random.normal(size=(160, *net.input_shape))
-        y = random.integers(0, 10, 160)
-        config = loom.TrainingConfig(epochs=5, batch_size=48, loss="cross_entropy", learning_rate=0.01,
+        x = random.normal(size=(112, *net.input_shape))
+        y = random.integers(0, 10, 112)
+        config = loom.TrainingConfig(epochs=2, batch_size=48, loss="cross_entropy", learning_rate=0.01,
                                      gradient_clip=0.5, label_smoothing=0.1, verbose=False)
         result = loom.train(net, (x, y), config)
         digest = hashlib.sha256()

@@ -33,14 +33,15 @@ def test_the_median_of_seeds_reads_98_percent_of_the_held_out_digits(example: Mo
     train, held_out = loom.datasets.digits(test_fraction=0.2, seed=0)
     assert (len(train.x), len(held_out.x)) == (1437, 360)
     accuracies = []
-    # Three with LOOM_SOAK=1.
-    for seed in range(3 if os.environ.get("LOOM_SOAK") == "1" else 1):
+    # Of three trainings as the example's own with LOOM_SOAK=1; otherwise a short one must be near.
+    seeds, epochs, limit = (3, 20, 0.98) if os.environ.get("LOOM_SOAK") == "1" else (1, 6, 0.97)
+    for seed in range(seeds):
         net = example.network(seed)
-        loom.train(net, train, replace(example.configuration(seed), verbose=False))
+        loom.train(net, train, replace(example.configuration(seed, epochs), verbose=False))
         accuracies.append(net.evaluate(held_out)["accuracy"])
         net.morph("int8")
         assert net.evaluate(held_out)["accuracy"] > accuracies[-1] - 0.01
-    assert np.median(accuracies) >= 0.98
+    assert np.median(accuracies) >= limit
 
 
 def run(tmp_path: Path, *options: str) -> str:
@@ -57,8 +58,8 @@ def run(tmp_path: Path, *options: str) -> str:
 
 
 def test_the_example_shows_saves_and_draws(tmp_path: Path) -> None:
-    shown = run(tmp_path, "--epochs", "5")
-    assert "epoch 5/5" in shown
+    shown = run(tmp_path, "--epochs", "2")
+    assert "epoch 2/2" in shown
     assert "the same bits" in shown
     sizes = [int(size.replace(",", "")) for size in re.findall(r"right, ([\d,]+) bytes", shown)]
     assert len(sizes) == 2

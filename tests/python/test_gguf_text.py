@@ -75,30 +75,41 @@ import resource, sys
 from pathlib import Path
 from loom.command_line import main
 
-main(["convert", "small", "small" + sys.argv[1], *sys.argv[2:], "--no-tokenizer"])
+ending, folders, *options = sys.argv[1:]
+main(["convert", f"{folders}/small", "small" + ending, *options, "--no-tokenizer"])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-main(["convert", "large", "large" + sys.argv[1], *sys.argv[2:], "--no-tokenizer"])
+main(["convert", f"{folders}/large", "large" + ending, *options, "--no-tokenizer"])
 grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-print(grown, Path("large" + sys.argv[1]).stat().st_size // 1024)
+print(grown, Path("large" + ending).stat().st_size // 1024)
 """
 
 
-@pytest.mark.parametrize(("ending", "dtype"), [(".gguf", "q4_0"), (".gguf", "float32"), (".loom", "int4")])
-def test_conversion_holds_one_tensor_at_a_time(ending: str, dtype: str, tmp_path: Path) -> None:
-    words = 4096
+WORDS = 4096
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model and a large one, to be read."""
+    path = tmp_path_factory.mktemp("models")
     tokenizer = byte_level()
     for name, width, blocks in (("small", 32, 1), ("large", 512, 8)):
-        net = decoder(words, width=width, blocks=blocks, steps=16)
-        write_folder(tmp_path / name, net, tokenizer)
+        write_folder(path / name, decoder(WORDS, width=width, blocks=blocks, steps=16), tokenizer)
+    return path
+
+
+@pytest.mark.parametrize(("ending", "dtype"), [(".gguf", "q4_0"), (".gguf", "float32"), (".loom", "int4")])
+def test_conversion_holds_one_tensor_at_a_time(
+    ending: str, dtype: str, folders: Path, tmp_path: Path
+) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", CONVERT, ending, "--dtype", dtype],
+        [sys.executable, "-c", CONVERT, ending, str(folders), "--dtype", dtype],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=True,
     )
     grown, size = map(int, ran.stdout.split()[-2:])
-    largest = 4 * words * 512 // 1024
+    largest = 4 * WORDS * 512 // 1024
     # A .loom file is written of the packed network, which is in memory; GGUF is written as it is read.
     # A tensor is there as it is read, and as it is written.
     held = size if ending == ".loom" else 0

@@ -56,16 +56,18 @@ def close(one: loom.Network, other: loom.Network, tolerance: float = 2e-3) -> No
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @pytest.mark.parametrize("work", WORK)
-def test_fifty_steps_are_those_of_the_cpu(gpu: str, work: str, optimizer: optimizers.Optimizer) -> None:
+def test_steps_are_those_of_the_cpu(gpu: str, work: str, optimizer: optimizers.Optimizer) -> None:
     make, data = WORK[work]
-    config = quiet(epochs=10, batch_size=48, optimizer=optimizer, learning_rate=5e-3, gradient_clip=5.0)
+    # In fifty steps, a weight decay that was left out shows; convolutions are slow where the GPU is software.
+    epochs = 10 if work == "mlp" else 4
+    config = quiet(epochs=epochs, batch_size=48, optimizer=optimizer, learning_rate=5e-3, gradient_clip=5.0)
     found = {}
     for device in ("cpu", gpu):
         net, losses = make(), Losses()
         loom.train(net.to(device), tuple(part[:240] for part in data()), config, callbacks=[losses])
         assert net.device == device
         found[device] = losses.found
-    assert len(found[gpu]) == 50
+    assert len(found[gpu]) == 5 * epochs
     np.testing.assert_allclose(found[gpu], found["cpu"], rtol=1e-3, atol=1e-6)
 
 

@@ -118,7 +118,7 @@ def test_every_figure_is_scikit_learn_s(seed: int, digits: int | None) -> None:
     assert report.top_k[-1] == 1.0
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(st.data())
 def test_small_cases_too(data: st.DataObject) -> None:
     classes = data.draw(st.integers(2, 4))

@@ -155,7 +155,7 @@ import os, re
 import numpy as np, loom
 from loom import nn
 
-width, deep = 1024, 12
+width, deep = 768, 12
 layers = [nn.Dense(width, activation="tanh", bias=False) for _ in range(deep)]
 net = loom.Sequential([*layers, nn.Dense(2)], input_shape=width, seed=1)
 net.predict(np.zeros((1, width), "float32"))

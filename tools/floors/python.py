@@ -15,6 +15,7 @@ Usage: python.py [PACKAGE [TABLE]]. Prints what is wrong; exits with 1 if anythi
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
@@ -70,7 +71,7 @@ def read_imports(package: Path) -> dict[str, tuple[Import, ...]]:
         named = (
             Import(_nearest(name, known), node.lineno)
             for node in ast.walk(tree)
-            if isinstance(node, (ast.stmt, ast.expr))
+            if isinstance(node, (ast.Import, ast.ImportFrom, ast.Call))
             for name in _named(node, home)
             if name.partition(".")[0] == package.name
         )
@@ -83,7 +84,7 @@ def _dotted(package: Path, file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _named(node: ast.AST, home: str) -> Iterator[str]:
+def _named(node: ast.Import | ast.ImportFrom | ast.Call, home: str) -> Iterator[str]:
     """Yields what a statement or call imports, each as the longest name that may be a module's."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
@@ -91,7 +92,7 @@ def _named(node: ast.AST, home: str) -> Iterator[str]:
         above = home.split(".")[: len(home.split(".")) - node.level + 1] if node.level else []
         base = ".".join([*above, *([node.module] if node.module else [])])
         yield from (f"{base}.{alias.name}" for alias in node.names)
-    elif isinstance(node, ast.Call) and node.args:
+    elif node.args:
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         first = node.args[0]
         if called in {"import_module", "__import__"} and isinstance(first, ast.Constant):
@@ -183,7 +184,11 @@ def foreign_privates(package: Path) -> list[str]:
     """
     found: list[str] = []
     for file in sorted(package.rglob("*.py")):
-        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"), str(file))))
+        text = file.read_text(encoding="utf-8")
+        # Most files have none, which is seen without parsing them.
+        if not _PRIVATE.search(text):
+            continue
+        nodes = list(ast.walk(ast.parse(text, str(file))))
         own = {name for node in nodes for name in _defined(node)}
         named = [alias for node in nodes if isinstance(node, ast.Import) for alias in node.names]
         known = {"self", "cls", *(alias.asname or alias.name for alias in named)}
@@ -197,6 +202,10 @@ def foreign_privates(package: Path) -> list[str]:
             and not (isinstance(node.value, ast.Name) and node.value.id in known)
         ]
     return found
+
+
+_PRIVATE = re.compile(r"^(?!\s*(?:from|import)\b).*(?<!\bself)(?<!\bcls)\.\s*_\w", re.MULTILINE)
+"""What may be a private attribute of something other than `self` and `cls`."""
 
 
 def _is_private(name: str) -> bool:
