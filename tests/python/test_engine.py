@@ -168,6 +168,8 @@ def test_losses_learn(loss: Any) -> None:
     if loss == "nll":
         net[0, 1].add(nn.Softmax())
     target = y if losses.is_classification(loss) else np.eye(3)[y]
+    if loss in ("hinge", "squared_hinge"):
+        target = 2 * target - 1
     result = loom.train(net, (x, target), quiet(epochs=5, loss=loss, learning_rate=0.01))
     assert result.final_loss < result.loss_history[0]
 

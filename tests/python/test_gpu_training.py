@@ -133,6 +133,8 @@ def test_every_loss_learns(gpu: str, loss: Any) -> None:
         if loss == "nll":
             net[0, 1].add(nn.Softmax())
         target = y if loom.losses.is_classification(loss) else np.eye(3)[y]
+        if loss in ("hinge", "squared_hinge"):
+            target = 2 * target - 1
         result = loom.train(net.to(device), (x, target), quiet(epochs=4, loss=loss, learning_rate=0.01))
         histories.append(result.loss_history)
     np.testing.assert_allclose(histories[1], histories[0], rtol=1e-3)

@@ -206,7 +206,7 @@ def test_a_saved_mesh_goes_on_bit_for_bit(tmp_path: Path) -> None:
 
 def exchanged(net: loom.Network) -> None:
     """A layer in the place of itself: nothing is another, but the optimizer starts anew."""
-    net[0, 1][0] = net[0, 1, 0]
+    net[0, 1][0] = net[0, 1][0]
 
 
 def stepped(net: loom.Network) -> None:

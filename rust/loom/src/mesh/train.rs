@@ -176,7 +176,13 @@ impl Stepper {
         }
         network.build()?;
         network.thaw_trained()?;
-        prepare_state(network, &self.config.training, true)?;
+        let training = &self.config.training;
+        if training.rule().slots().is_empty() && training.watched().is_none() {
+            // Nothing is moved beside the weights: whoever else trains the network keeps its moments.
+            network.registry.prepare_gradients(network.precision().size())?;
+        } else {
+            prepare_state(network, training, true)?;
+        }
         (self.update, self.further, self.norm) = (None, None, None);
         self.revision = network.revision;
         Ok(())

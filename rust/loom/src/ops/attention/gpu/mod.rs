@@ -120,7 +120,7 @@ impl Attention {
         let vector = self.vectors().element();
         let on_units = self.suits_units(recorder.capabilities());
         let Across { shader, groups } = match self.tiles(recorder, self.queries, tiles::FORWARD) {
-            _ if on_units => self.forward_on_units(recorder.rows()),
+            _ if on_units => self.forward_on_units(),
             Some(tiles) => self.forward_in_tiles(tiles),
             None => self.forward_in_rows(),
         };
@@ -165,7 +165,7 @@ impl Attention {
         };
         let on_units = self.suits_units(recorder.capabilities());
         let Across { shader, groups } = match self.tiles(recorder, self.queries, tiles::QUERIES) {
-            _ if on_units => self.queries_on_units(recorder.rows()),
+            _ if on_units => self.queries_on_units(),
             Some(tiles) => self.queries_in_tiles(tiles),
             None => self.queries_in_rows(),
         };
@@ -418,9 +418,9 @@ mod tests {
             Attention { fixed: Some(fixed), soft_cap: Some(2.0), ..Attention::new((48, 48), (2, 1), 48) },
         ];
         let small = cases.map(|op| (op, 2, 1.0));
-        // So many that a subgroup has 32 queries, and late keys with much larger scores than the first ones: their
-        // weights are relative to the largest of all in the end.
-        let wide = causal(Attention::new((160, 160), (64, 8), 64));
+        // Late keys with much larger scores than the first ones: their weights are relative to the largest of all in
+        // the end.
+        let wide = causal(Attention::new((160, 160), (8, 2), 64));
         let late = [
             (causal(Attention::new((96, 96), (2, 1), 32)), 2, 24.0),
             (wide.clone(), 8, 1.0),
@@ -439,10 +439,11 @@ mod tests {
                 case.q.iter_mut().chain(&mut case.k).for_each(|x| *x = to_float16(*x));
             }
             let forward = case.forward(&op);
-            let found = forward.run(&op);
+            let cpu = Cpu::global().unwrap();
+            let found = forward.run_on(&op, cpu).unwrap();
             let backward = case.backward(&op, found[0].real(), found[1].real());
             for (op, setting) in [(op.clone(), &forward), (gradient(&op), &backward)] {
-                let expected = setting.run(&op);
+                let expected = setting.run_on(&op, cpu).unwrap();
                 let found = run(&gpu, &op.clone().into(), setting, None).unwrap();
                 for (expected, found) in expected.iter().zip(&found) {
                     let (expected, found) = (expected.real(), found.real());

@@ -53,7 +53,7 @@ fn main(number: u32, subgroup: u32, lane: u32) {
         repeats[0] = 0u;
     }
     #{ASK}
-    // As many threads, of the subgroup that scores it, look after a query as there are sides.
+    // Two threads, of the subgroup that scores it, look after a query.
     let mine = subgroup * ROWS + lane / SIDES;
     let side = lane % SIDES;
     let query = tile + mine;

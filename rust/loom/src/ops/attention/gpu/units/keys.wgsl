@@ -33,7 +33,7 @@ fn main(number: u32, subgroup: u32, lane: u32) {
     let home = slice % SHARES * (across / (KEY_VALUE_HEADS * SHARES)) + row;
     #{ASK}
     #{GIVE}
-    // As many threads, of the subgroup that scores it, look after a key as there are sides.
+    // Two threads, of the subgroup that scores it, look after a key.
     let mine = subgroup * ROWS + lane / SIDES;
     let side = lane % SIDES;
     let key = tile + mine;

@@ -2,7 +2,7 @@
 //! time, with sums in f32.
 //!
 //! As in [`tiles`](super::tiles) a workgroup takes a tile of its own side and goes through the tiles of the other one.
-//! A subgroup keeps 16 or 32 vectors of the own side in registers, as it does what they gather. Scores come out of the
+//! A subgroup keeps 16 vectors of the own side in registers, as it does what they gather. Scores come out of the
 //! matrices by way of the workgroup's memory, where threads make weights of them, which go in again as f16. What comes
 //! next is on its way from memory meanwhile.
 
@@ -11,57 +11,13 @@ mod text;
 use super::Attention;
 use super::text::Across;
 use crate::shader::{Capabilities, Shader};
-use text::{Fetched, Gathering, Scoring};
+use text::{
+    FRAGMENT, Fetched, Fragments, Gathering, HALF_PADDING, OTHER, OWN, PADDING, SHARE, SIDES, Scoring,
+    THREADS,
+};
 
-/// Rows and columns of a cooperative matrix.
-const FRAGMENT: usize = 16;
-/// Threads of a subgroup.
-const SUBGROUP: usize = 32;
-/// Vectors of a workgroup's own side.
-const OWN: usize = 64;
-/// Vectors of the other side that are looked at together.
-const OTHER: usize = 32;
 /// The widest heads whose vectors and sums the registers hold.
 const WIDEST: usize = 128;
-/// The widest heads of which they hold 32 vectors and sums.
-const WIDEST_OF_32: usize = 64;
-/// Workgroups with which a device is busy though each has half as many threads.
-const ENOUGH: usize = 1024;
-
-/// Words of four elements added to each row of f32 in a workgroup's memory, and of f16, so that rows start in different
-/// banks.
-const PADDING: usize = 1;
-const HALF_PADDING: usize = 2;
-
-/// A kernel's extents.
-#[derive(Clone, Copy)]
-struct Units {
-    /// Products of 16 elements in one of two vectors.
-    depth: usize,
-    /// Vectors of the own side that a subgroup has: a multiple of 16.
-    rows: usize,
-}
-
-impl Units {
-    /// Fragments of the own side that a subgroup has.
-    fn bands(self) -> usize {
-        self.rows / FRAGMENT
-    }
-
-    fn threads(self) -> usize {
-        OWN / self.rows * SUBGROUP
-    }
-
-    /// Threads that look after one vector.
-    fn sides(self) -> usize {
-        SUBGROUP / self.rows
-    }
-
-    /// Words of four scores of one vector that a thread looks after.
-    fn share(self) -> usize {
-        OTHER / 4 / self.sides()
-    }
-}
 
 impl Attention {
     /// Whether its kernels can be made on a device's matrix units.
@@ -72,7 +28,7 @@ impl Attention {
             && self.dropout == 0.0
             && self.bias.is_none()
             && capabilities.has_matrix_units()
-            && capabilities.workgroup_threads >= OWN / FRAGMENT * SUBGROUP
+            && capabilities.workgroup_threads >= THREADS
             && self.head_dim.is_multiple_of(FRAGMENT)
             && self.head_dim <= WIDEST
             && whole(self.queries)
@@ -88,26 +44,18 @@ impl Attention {
         8 * (vectors + weights) + 16 * scores + 8 * OTHER
     }
 
-    /// The extents of a kernel over the queries of so many rows: what a subgroup loads serves twice as many products
-    /// where it has 32 of them.
-    fn units_of_queries(&self, rows: usize) -> Units {
-        let workgroups = rows * self.heads * self.queries.div_ceil(OWN);
-        let wide = self.head_dim <= WIDEST_OF_32 && workgroups >= ENOUGH;
-        Units { depth: self.head_dim / FRAGMENT, rows: if wide { 32 } else { 16 } }
-    }
-
-    fn on_units(&self, part: &str, text: &str, halves: &[&str], vectors: usize, units: Units) -> Across {
+    fn on_units(&self, part: &str, text: &str, halves: &[&str], vectors: usize) -> Across {
         let pieces = self.head_dim / 4;
         let shader = self
             .shader(&format!("{part} units"), text, self.vectors().functions(halves, &[]))
-            .threads(units.threads())
+            .threads(THREADS)
             .section("HALVES", text::half_functions(halves))
             .section("CAPPED", text::CAPPED)
             .constant("OWN", OWN)
             .constant("OTHER", OTHER)
-            .constant("ROWS", units.rows)
-            .constant("SIDES", units.sides())
-            .constant("SHARE", units.share())
+            .constant("ROWS", FRAGMENT)
+            .constant("SIDES", SIDES)
+            .constant("SHARE", SHARE)
             .constant("PIECES", pieces)
             .constant("STRIDE", pieces + HALF_PADDING)
             .constant("SCORES", OTHER / 4 + PADDING)
@@ -167,39 +115,39 @@ impl Attention {
         text
     }
 
-    pub(super) fn forward_on_units(&self, rows: usize) -> Across {
-        let units = self.units_of_queries(rows);
+    pub(super) fn forward_on_units(&self) -> Across {
+        let units = self.fragments();
         let text = include_str!("forward.wgsl");
-        let kernel = self.on_units("", text, &["q", "k", "v"], self.queries, units);
-        let fetched = Fetched::keys(&["k", "v"], self.depth());
+        let kernel = self.on_units("", text, &["q", "k", "v"], self.queries);
+        let fetched = Fetched::keys(&["k", "v"], units);
         let sum = [Gathering { name: "y", weights: "weights", rows: "0u", from: "OTHER" }];
         let shader = self
             .keys_of_tile(kernel.shader)
             .section("SEEN", text::SEEN_KEYS)
             .section("WHOLE", self.whole(("tile", "OWN"), ("base", "OTHER")))
             .section("ASK", units.own("asked", "q", text::QUERY, "constants.queries"))
-            .section("FETCH_KEYS", Fetched::keys(&["k"], self.depth()).at_once(units, "base"))
-            .section("FETCH_FIRST", fetched.fetch(units, "first", true))
-            .section("FETCH_NEXT", fetched.fetch(units, "base + OTHER", false))
-            .section("HOLD", fetched.hold(units))
+            .section("FETCH_KEYS", Fetched::keys(&["k"], units).at_once("base"))
+            .section("FETCH_FIRST", fetched.fetch("first", true))
+            .section("FETCH_NEXT", fetched.fetch("base + OTHER", false))
+            .section("HOLD", fetched.hold())
             .section("SCORE", units.scored(Scoring { name: "score", own: "asked", from: "0u", to: "0u" }))
-            .section("LIMIT", units.limited())
-            .section("AGREE_LARGEST", units.agreed("largest", "max"))
-            .section("AGREE", units.agreed("larger", "max"))
-            .section("WEIGH", units.weighed())
+            .section("LIMIT", text::limited())
+            .section("AGREE_LARGEST", text::agreed("largest", "max"))
+            .section("AGREE", text::agreed("larger", "max"))
+            .section("WEIGH", text::weighed())
             .section("ZERO", units.nothing(&["y"], "var "))
             .section("FORGET", units.nothing(&["y"], ""))
             .section("GATHER", units.gathered(&sum))
-            .section("AGREE_TOTAL", units.agreed("total", "+"))
+            .section("AGREE_TOTAL", text::agreed("total", "+"))
             .section("STORE", units.stored(&["y"], text::QUERY, "constants.queries", " * inverses[vector]"));
         Across { shader, ..kernel }
     }
 
-    pub(super) fn queries_on_units(&self, rows: usize) -> Across {
-        let units = self.units_of_queries(rows);
+    pub(super) fn queries_on_units(&self) -> Across {
+        let units = self.fragments();
         let text = include_str!("queries.wgsl");
-        let kernel = self.on_units(" queries", text, &["q", "k", "v", "dy"], self.queries, units);
-        let fetched = Fetched::keys(&["k", "v"], self.depth());
+        let kernel = self.on_units(" queries", text, &["q", "k", "v", "dy"], self.queries);
+        let fetched = Fetched::keys(&["k", "v"], units);
         let scores = [
             Scoring { name: "score", own: "asked", from: "0u", to: "0u" },
             Scoring { name: "gradient", own: "given", from: "OTHER", to: "OWN" },
@@ -211,9 +159,9 @@ impl Attention {
             .section("WHOLE", self.whole(("tile", "OWN"), ("base", "OTHER")))
             .section("ASK", units.own("asked", "q", text::QUERY, "constants.queries"))
             .section("GIVE", units.own("given", "dy", text::QUERY, "constants.queries"))
-            .section("FETCH_FIRST", fetched.fetch(units, "first", true))
-            .section("FETCH_NEXT", fetched.fetch(units, "base + OTHER", false))
-            .section("HOLD", fetched.hold(units))
+            .section("FETCH_FIRST", fetched.fetch("first", true))
+            .section("FETCH_NEXT", fetched.fetch("base + OTHER", false))
+            .section("HOLD", fetched.hold())
             .section("SCORE", scores.map(|scoring| units.scored(scoring)).concat())
             .section("ZERO", units.nothing(&["dq"], "var "))
             .section("GATHER", units.gathered(&sum))
@@ -222,11 +170,10 @@ impl Attention {
     }
 
     pub(super) fn keys_on_units(&self) -> Across {
-        // Two sums for each vector are as many registers as 32 of them would take elsewhere.
-        let units = Units { depth: self.depth(), rows: FRAGMENT };
+        let units = self.fragments();
         let text = include_str!("keys.wgsl");
-        let kernel = self.on_units(" keys", text, &["q", "k", "v", "dy"], self.keys, units);
-        let fetched = Fetched::queries(&["q", "dy"], self.depth());
+        let kernel = self.on_units(" keys", text, &["q", "k", "v", "dy"], self.keys);
+        let fetched = Fetched::queries(&["q", "dy"], units);
         let scores = [
             Scoring { name: "score", own: "keys", from: "0u", to: "0u" },
             Scoring { name: "gradient", own: "values", from: "OTHER", to: "OWN" },
@@ -241,9 +188,9 @@ impl Attention {
             .section("WHOLE", self.whole(("present", "OTHER"), ("tile", "OWN")))
             .section("ASK", units.own("keys", "k", text::KEY, "constants.keys"))
             .section("GIVE", units.own("values", "v", text::KEY, "constants.keys"))
-            .section("FETCH_FIRST", fetched.fetch(units, "first", true))
-            .section("FETCH_NEXT", fetched.fetch(units, "base", false))
-            .section("HOLD", fetched.hold(units))
+            .section("FETCH_FIRST", fetched.fetch("first", true))
+            .section("FETCH_NEXT", fetched.fetch("base", false))
+            .section("HOLD", fetched.hold())
             .section("SCORE", scores.map(|scoring| units.scored(scoring)).concat())
             .section("ZERO", units.nothing(&["dk", "dv"], "var "))
             .section("GATHER", units.gathered(&sums))
@@ -251,8 +198,8 @@ impl Attention {
         Across { shader, ..kernel }
     }
 
-    fn depth(&self) -> usize {
-        self.head_dim / FRAGMENT
+    fn fragments(&self) -> Fragments {
+        Fragments { depth: self.head_dim / FRAGMENT }
     }
 }
 
@@ -301,12 +248,9 @@ mod tests {
                         .flatten()
                         .collect();
                     let read = [&["q", "k", "v", "dy", "logs", "means"], &masks[..]].concat();
-                    // Subgroups with few vectors, and with many.
-                    for rows in [1, 2000] {
-                        let forward = op.forward_on_units(rows);
-                        validate(forward, &[&["q", "k", "v"], &masks[..]].concat(), &["y", "logs"]);
-                        validate(op.queries_on_units(rows), &read, &["dq"]);
-                    }
+                    let forward = op.forward_on_units();
+                    validate(forward, &[&["q", "k", "v"], &masks[..]].concat(), &["y", "logs"]);
+                    validate(op.queries_on_units(), &read, &["dq"]);
                     let kernel = op.keys_on_units();
                     let shader = Shares::new(&op, 1).declare(kernel.shader);
                     validate(Across { shader, ..kernel }, &read, &["dk", "dv"]);

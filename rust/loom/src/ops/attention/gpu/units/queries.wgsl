@@ -35,7 +35,7 @@ fn main(number: u32, subgroup: u32, lane: u32) {
     let their_head = head / (HEADS / KEY_VALUE_HEADS);
     #{ASK}
     #{GIVE}
-    // As many threads, of the subgroup that scores it, look after a query as there are sides.
+    // Two threads, of the subgroup that scores it, look after a query.
     let mine = subgroup * ROWS + lane / SIDES;
     let side = lane % SIDES;
     let query = tile + mine;

@@ -1,6 +1,23 @@
 //! The texts of the kernels on matrix units that depend on how many fragments there are.
 
-use super::{FRAGMENT, HALF_PADDING, OTHER, OWN, PADDING, SUBGROUP, Units};
+/// Rows and columns of a cooperative matrix: the vectors of its own side that a subgroup has.
+pub(super) const FRAGMENT: usize = 16;
+/// Threads of a subgroup.
+const SUBGROUP: usize = 32;
+/// Vectors of a workgroup's own side.
+pub(super) const OWN: usize = 64;
+/// Vectors of the other side that are looked at together.
+pub(super) const OTHER: usize = 32;
+pub(super) const THREADS: usize = OWN / FRAGMENT * SUBGROUP;
+/// Threads that look after one vector.
+pub(super) const SIDES: usize = SUBGROUP / FRAGMENT;
+/// Words of four scores of one vector that a thread looks after.
+pub(super) const SHARE: usize = OTHER / 4 / SIDES;
+
+/// Words of four elements added to each row of f32 in a workgroup's memory, and of f16, so that rows start in different
+/// banks.
+pub(super) const PADDING: usize = 1;
+pub(super) const HALF_PADDING: usize = 2;
 
 /// Where the vector of a query lies among all, of a key, and where what a share makes of a key's does.
 pub(super) const QUERY: &str = "(row * constants.queries + own) * HEADS + head";
@@ -85,7 +102,7 @@ pub(super) struct Gathering {
 /// What is fetched of the other side: vectors of one or two arrays, and what goes with them.
 pub(super) struct Fetched {
     arrays: Vec<&'static str>,
-    depth: usize,
+    fragments: Fragments,
     /// Where the vector `other` lies among all.
     vector: &'static str,
     /// Whether they are queries, which bring the numbers that weights are made with.
@@ -93,25 +110,25 @@ pub(super) struct Fetched {
 }
 
 impl Fetched {
-    pub fn keys(arrays: &[&'static str], depth: usize) -> Self {
+    pub fn keys(arrays: &[&'static str], fragments: Fragments) -> Self {
         let vector = "(row * constants.keys + other) * KEY_VALUE_HEADS + their_head";
-        Self { arrays: arrays.to_vec(), depth, vector, queries: false }
+        Self { arrays: arrays.to_vec(), fragments, vector, queries: false }
     }
 
-    pub fn queries(arrays: &[&'static str], depth: usize) -> Self {
+    pub fn queries(arrays: &[&'static str], fragments: Fragments) -> Self {
         let vector = "(row * constants.queries + other) * HEADS + member";
-        Self { arrays: arrays.to_vec(), depth, vector, queries: true }
+        Self { arrays: arrays.to_vec(), fragments, vector, queries: true }
     }
 
     /// Words of four elements of each array that a thread fetches.
-    fn words(&self, units: Units) -> usize {
-        OTHER * self.depth * FRAGMENT / 4 / units.threads()
+    fn words(&self) -> usize {
+        OTHER * self.fragments.depth * FRAGMENT / 4 / THREADS
     }
 
     /// Takes a thread's words of the vectors from this one on into registers, which are declared first.
-    pub fn fetch(&self, units: Units, base: &str, declared: bool) -> String {
+    pub fn fetch(&self, base: &str, declared: bool) -> String {
         let mut text = String::new();
-        let words = self.words(units);
+        let words = self.words();
         let names = |array: &str| (0..words).map(|word| format!("next_{array}{word}")).collect::<Vec<_>>();
         if declared {
             for name in self.arrays.iter().flat_map(|array| names(array)) {
@@ -125,7 +142,7 @@ impl Fetched {
         for word in 0..words {
             text += &format!(
                 "let at{word} = thread + {}u;\nlet other{word} = {base} + at{word} / PIECES;\n",
-                word * units.threads()
+                word * THREADS
             );
             let vector = self.vector.replace("other", &format!("other{word}"));
             for array in &self.arrays {
@@ -144,10 +161,10 @@ impl Fetched {
     }
 
     /// Puts what was fetched where the workgroup holds it.
-    pub fn hold(&self, units: Units) -> String {
+    pub fn hold(&self) -> String {
         let mut text = String::new();
-        for word in 0..self.words(units) {
-            let at = format!("(thread + {}u)", word * units.threads());
+        for word in 0..self.words() {
+            let at = format!("(thread + {}u)", word * THREADS);
             for (number, array) in self.arrays.iter().enumerate() {
                 let row = format!("{}u + {at} / PIECES", number * OTHER);
                 text += &format!("held[({row}) * STRIDE + {at} % PIECES] = next_{array}{word};\n");
@@ -160,33 +177,66 @@ impl Fetched {
     }
 
     /// Both, one right after the other.
-    pub fn at_once(&self, units: Units, base: &str) -> String {
-        format!("{{\n{}{}}}\n", self.fetch(units, base, true), self.hold(units))
+    pub fn at_once(&self, base: &str) -> String {
+        format!("{{\n{}{}}}\n", self.fetch(base, true), self.hold())
     }
 }
 
-impl Units {
+/// Scores of a thread's share as they are compared, and the largest of them.
+pub(super) fn limited() -> String {
+    let one = |i: usize| {
+        format!(
+            "let at{i} = side * SHARE + {i}u;\n\
+             let four{i} = limited(row, query, base + at{i} * 4u, whole, scores[mine * SCORES + at{i}]);\n\
+             larger = max(larger, largest_of(four{i}));\n"
+        )
+    };
+    (0..SHARE).map(one).collect()
+}
+
+/// Weights of a thread's share, and their sum.
+pub(super) fn weighed() -> String {
+    let one = |i: usize| {
+        format!(
+            "let weight{i} = select(exp(four{i} - reference), vec4<f32>(), four{i} == vec4<f32>(LEAST));\n\
+             sum += weight{i};\nweights[mine * WEIGHTS + at{i}] = vec4<f16>(weight{i});\n"
+        )
+    };
+    let all: String = (0..SHARE).map(one).collect();
+    format!("var sum = vec4<f32>();\n{all}total += (sum.x + sum.y) + (sum.z + sum.w);\n")
+}
+
+/// Makes a number of the two threads that look after one vector the same for both: their sum, or the larger one.
+pub(super) fn agreed(name: &str, how: &str) -> String {
+    match how {
+        "+" => format!("{name} += subgroupShuffleXor({name}, 1u);"),
+        _ => format!("{name} = {how}({name}, subgroupShuffleXor({name}, 1u));"),
+    }
+}
+
+/// The fragments of a vector.
+#[derive(Clone, Copy)]
+pub(super) struct Fragments {
+    pub depth: usize,
+}
+
+impl Fragments {
     fn held(self) -> Held<'static> {
         Held { array: "held", stride: self.depth * FRAGMENT / 4 + HALF_PADDING }
     }
 
-    /// Takes the subgroup's own vectors into registers, a fragment of each subgroup at a time.
+    /// Takes the subgroup's own vectors into registers, by way of the workgroup's memory.
     pub fn own(self, name: &str, array: &str, vector: &str, extent: &str) -> String {
-        let mut text = String::new();
-        for band in 0..self.bands() {
-            text += &format!(
-                "workgroupBarrier();\n\
-                 for (var i = thread; i < {}u * PIECES; i += THREADS) {{\n    \
-                 let own = tile + i / PIECES / {FRAGMENT}u * ROWS + {}u + i / PIECES % {FRAGMENT}u;\n    \
-                 held[i / PIECES * STRIDE + i % PIECES] = halves_{array}({vector}, i % PIECES, own < {extent});\n\
-                 }}\nworkgroupBarrier();\n",
-                OWN / self.bands(),
-                band * FRAGMENT
-            );
-            for d in 0..self.depth {
-                let place = format!("subgroup * {FRAGMENT}u * STRIDE + {}u", d * 4);
-                text += &format!("let {name}{band}_{d} = {};\n", load("coopLoadT", 'A', self.held(), &place));
-            }
+        let mut text = format!(
+            "workgroupBarrier();\n\
+             for (var i = thread; i < OWN * PIECES; i += THREADS) {{\n    \
+             let own = tile + i / PIECES;\n    \
+             held[i / PIECES * STRIDE + i % PIECES] = halves_{array}({vector}, i % PIECES, own < {extent});\n\
+             }}\nworkgroupBarrier();\n"
+        );
+        for d in 0..self.depth {
+            let place = format!("subgroup * ROWS * STRIDE + {}u", d * 4);
+            text += &format!("let {name}{d} = {};\n", load("coopLoadT", 'A', self.held(), &place));
         }
         text
     }
@@ -194,79 +244,32 @@ impl Units {
     pub fn scored(self, Scoring { name, own, from, to }: Scoring) -> String {
         let mut text = String::new();
         for column in 0..OTHER / FRAGMENT {
-            for band in 0..self.bands() {
-                text += &format!("var {name}{band}_{column} = coop_mat16x16<f32, C>();\n");
-            }
+            text += &format!("var {name}{column} = coop_mat16x16<f32, C>();\n");
             for d in 0..self.depth {
                 // The other side's vectors are rows, and columns of what is multiplied.
                 let place = format!("({from} + {}u) * STRIDE + {}u", column * FRAGMENT, d * 4);
-                let other = format!("{name}_other{column}_{d}");
-                text += &format!("let {other} = {};\n", load("coopLoad", 'B', self.held(), &place));
-                for band in 0..self.bands() {
-                    let sum = format!("{name}{band}_{column}");
-                    text += &format!("{sum} = coopMultiplyAdd({own}{band}_{d}, {other}, {sum});\n");
-                }
+                let other = load("coopLoad", 'B', self.held(), &place);
+                text += &format!("{name}{column} = coopMultiplyAdd({own}{d}, {other}, {name}{column});\n");
             }
-            for band in 0..self.bands() {
-                text += &format!(
-                    // What matrices are stored at wants a name.
-                    "let {name}_at{band}_{column} = ({to} + subgroup * ROWS + {}u) * SCORES + {}u;\n\
-                     coopStoreT({name}{band}_{column}, &scores[{name}_at{band}_{column}], {}u);\n",
-                    band * FRAGMENT,
-                    column * FRAGMENT / 4,
-                    OTHER / 4 + PADDING
-                );
-            }
+            text += &format!(
+                // What matrices are stored at wants a name.
+                "let {name}_at{column} = ({to} + subgroup * ROWS) * SCORES + {}u;\n\
+                 coopStoreT({name}{column}, &scores[{name}_at{column}], {}u);\n",
+                column * FRAGMENT / 4,
+                OTHER / 4 + PADDING
+            );
         }
         text
-    }
-
-    /// Scores of a thread's share as they are compared, and the largest of them.
-    pub fn limited(self) -> String {
-        let one = |i: usize| {
-            format!(
-                "let at{i} = side * SHARE + {i}u;\n\
-                 let four{i} = limited(row, query, base + at{i} * 4u, whole, scores[mine * SCORES + at{i}]);\n\
-                 larger = max(larger, largest_of(four{i}));\n"
-            )
-        };
-        (0..self.share()).map(one).collect()
-    }
-
-    /// Weights of a thread's share, and their sum.
-    pub fn weighed(self) -> String {
-        let one = |i: usize| {
-            format!(
-                "let weight{i} = select(exp(four{i} - reference), vec4<f32>(), four{i} == vec4<f32>(LEAST));\n\
-                 sum += weight{i};\nweights[mine * WEIGHTS + at{i}] = vec4<f16>(weight{i});\n"
-            )
-        };
-        let all: String = (0..self.share()).map(one).collect();
-        format!("var sum = vec4<f32>();\n{all}total += (sum.x + sum.y) + (sum.z + sum.w);\n")
-    }
-
-    /// Makes a number of the threads that look after one vector the same for all of them.
-    pub fn agreed(self, name: &str, how: &str) -> String {
-        match (self.sides(), how) {
-            (1, _) => String::new(),
-            (_, "+") => format!("{name} += subgroupShuffleXor({name}, 1u);"),
-            _ => format!("{name} = {how}({name}, subgroupShuffleXor({name}, 1u));"),
-        }
     }
 
     /// Sums of zero by these names.
     pub fn nothing(self, names: &[&str], declared: &str) -> String {
-        let mut text = String::new();
-        for name in names {
-            for (band, d) in self.fragments() {
-                text += &format!("{declared}{name}{band}_{d} = coop_mat16x16<f32, C>();\n");
-            }
-        }
-        text
-    }
-
-    fn fragments(self) -> impl Iterator<Item = (usize, usize)> {
-        (0..self.bands()).flat_map(move |band| (0..self.depth).map(move |d| (band, d)))
+        let zero = |name: &&str| {
+            (0..self.depth)
+                .map(|d| format!("{declared}{name}{d} = coop_mat16x16<f32, C>();\n"))
+                .collect::<String>()
+        };
+        names.iter().map(zero).collect()
     }
 
     /// Adds to what is gathered.
@@ -275,23 +278,12 @@ impl Units {
         for Gathering { name, weights, rows, from } in sums {
             let held = Held { array: weights, stride: OTHER / 4 + HALF_PADDING };
             for k in 0..OTHER / FRAGMENT {
-                for band in 0..self.bands() {
-                    let place =
-                        format!("({rows} + subgroup * ROWS + {}u) * WEIGHTS + {}u", band * FRAGMENT, k * 4);
-                    text += &format!(
-                        "let {name}_weights{band}_{k} = {};\n",
-                        load("coopLoadT", 'A', held, &place)
-                    );
-                }
+                let place = format!("({rows} + subgroup * ROWS) * WEIGHTS + {}u", k * 4);
+                text += &format!("let {name}_weights{k} = {};\n", load("coopLoadT", 'A', held, &place));
                 for d in 0..self.depth {
                     let place = format!("({from} + {}u) * STRIDE + {}u", k * FRAGMENT, d * 4);
-                    let other = format!("{name}_other{k}_{d}");
-                    text += &format!("let {other} = {};\n", load("coopLoadT", 'B', self.held(), &place));
-                    for band in 0..self.bands() {
-                        let sum = format!("{name}{band}_{d}");
-                        text +=
-                            &format!("{sum} = coopMultiplyAdd({name}_weights{band}_{k}, {other}, {sum});\n");
-                    }
+                    let other = load("coopLoadT", 'B', self.held(), &place);
+                    text += &format!("{name}{d} = coopMultiplyAdd({name}_weights{k}, {other}, {name}{d});\n");
                 }
             }
         }
@@ -305,17 +297,16 @@ impl Units {
         for name in names {
             for first in (0..self.depth).step_by(OTHER / FRAGMENT) {
                 let columns = first..self.depth.min(first + OTHER / FRAGMENT);
+                let words = columns.len() * FRAGMENT / 4;
                 text += "workgroupBarrier();\n";
-                for (band, d) in self.fragments().filter(|(_, d)| columns.contains(d)) {
+                for d in columns {
                     text += &format!(
-                        "let {name}_at{band}_{d} = (subgroup * ROWS + {}u) * SCORES + {}u;\n\
-                         coopStoreT({name}{band}_{d}, &scores[{name}_at{band}_{d}], {}u);\n",
-                        band * FRAGMENT,
+                        "let {name}_at{d} = subgroup * ROWS * SCORES + {}u;\n\
+                         coopStoreT({name}{d}, &scores[{name}_at{d}], {}u);\n",
                         (d - first) * FRAGMENT / 4,
                         OTHER / 4 + PADDING
                     );
                 }
-                let words = columns.len() * FRAGMENT / 4;
                 text += &format!(
                     "workgroupBarrier();\n\
                      for (var i = lane; i < ROWS * {words}u; i += {SUBGROUP}u) {{\n    \
