@@ -400,3 +400,29 @@ def test_a_loop_goes_on_after_a_sample_that_is_not_finite(
     assert np.isfinite(losses[8:]).all()
     assert losses[-1] < losses[4]
     assert mesh.ticks == 60
+
+
+def test_what_a_stepper_leaves_behind_another_optimizer_can_be_stored(tmp_path: Path) -> None:
+    """The file said adam, of whose moments it had none, and could not be read."""
+    mesh = loom.Mesh(remembering(), rows=2, window=2)
+    stepper = loom.Stepper(mesh, config(optimizer="sgd"))
+    sample = np.ones((2, 1)), np.ones((2, 1))
+    stepper.step(*sample)
+    mesh.network.set_optimizer("adam")
+    stepper.step(*sample)
+    mesh.save(tmp_path / "mesh.loom", optimizer=True)
+    loaded = loom.Mesh.load(tmp_path / "mesh.loom")
+    again = loom.Stepper(loaded, config(optimizer="sgd"), resume=True)
+    assert again.step(*sample) == stepper.step(*sample)
+
+
+def test_a_mesh_whose_network_gets_an_adapter_says_that_it_knows_none() -> None:
+    mesh = loom.Mesh(remembering(), rows=2, window=2)
+    stepper = loom.Stepper(mesh, config())
+    sample = np.ones((2, 1)), np.ones((2, 1))
+    stepper.step(*sample)
+    mesh.network.add_adapter(rank=2)
+    with pytest.raises(loom.StateError, match="knows no adapters"):
+        stepper.step(*sample)
+    mesh.network.merge_adapters()
+    assert np.isfinite(stepper.step(*sample))

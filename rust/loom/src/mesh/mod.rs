@@ -414,6 +414,7 @@ impl Mesh {
         if self.revision == network.revision {
             return Ok(());
         }
+        network.check_no_adapters("a mesh")?;
         let wiring = Wiring::new(network)?;
         let same = wiring.inputs == self.wiring.inputs
             && wiring.cells == self.wiring.cells

@@ -177,7 +177,8 @@ impl Stepper {
         network.build()?;
         network.thaw_trained()?;
         let training = &self.config.training;
-        if training.rule().slots().is_empty() && training.watched().is_none() {
+        let held = network.registry.moments.iter().any(|moments| !moments.is_empty());
+        if held && training.rule().slots().is_empty() && training.watched().is_none() {
             // Nothing is moved beside the weights: whoever else trains the network keeps its moments.
             network.registry.prepare_gradients(network.precision().size())?;
         } else {
