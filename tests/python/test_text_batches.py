@@ -212,7 +212,7 @@ def test_what_several_prompts_begin_with_is_read_once() -> None:
 
 
 @pytest.mark.parametrize("kind", ["gpu", "recurrent"])
-def test_where_sequences_are_not_read_together_they_take_turns(kind: str, gpu: str) -> None:
+def test_answers_of_gpus_and_of_recurrent_layers_are_those_alone(kind: str, gpu: str) -> None:
     layers = [nn.Embedding(400, 8), nn.GRU(8, return_sequences=True), nn.Dense(400)]
     net = loom.Sequential(layers, input_shape=16, seed=2) if kind == "recurrent" else decoder(400)
     talks = LanguageModel(net, TOKENIZER, capacity=90)
@@ -351,3 +351,23 @@ def test_threads_may_add_while_one_steps() -> None:
         thread.join()
     for number, stream in enumerate(streams, 8):
         assert tuple(stream.tokens) == alone().complete([7, number], max_tokens=12, seed=number).tokens
+
+
+def test_a_gpu_without_room_for_all_answers_takes_turns(gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> Slots:
+        raise loom.DeviceError("no room")
+
+    talks = model()
+    talks.network.to(gpu)
+    prompts, options = [[7, 8, 9], [9, 8]], {"max_tokens": 6, "temperature": 0.0}
+    wanted = talks.complete_all(prompts, **options)
+    monkeypatch.setattr("loom.text.slots.Slots", full)
+    with pytest.warns(RuntimeWarning, match="no room; so answers take turns"):
+        found = talks.complete_all(prompts, **options)
+    assert [each.tokens for each in found] == [each.tokens for each in wanted]
+
+
+def test_more_keys_than_a_kernel_sees_are_refused(gpu: str) -> None:
+    net = decoder(400).to(gpu)
+    with pytest.raises(loom.DeviceError, match="see at once"):
+        Slots(net, 1 << 14, capacity=1 << 14)

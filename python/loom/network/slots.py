@@ -32,6 +32,7 @@ class Slots:
     Raises:
         StateError: A layer or a link needs whole sequences, or a recurrent layer moves all of them together;
             or `cache_dtype` is given on a GPU.
+        DeviceError: A GPU has no room for so many sequences, or shows its kernels less.
         ShapeError: The network's input has no time axis.
         ConfigError: A setting is out of range.
 

@@ -24,6 +24,9 @@ __all__ = ["Batch", "Told"]
 _TOGETHER = 8
 """The most tokens that answers get where the network chooses them itself, before others have their turn."""
 
+_SOON = 0.04
+"""Seconds that these may take."""
+
 
 @dataclass(frozen=True)
 class Told:
@@ -108,6 +111,7 @@ class Batch:
         self._waiting: deque[Generation] = deque()
         self._leaving: deque[Generation] = deque()
         self._running: list[_Entry] = []
+        self._together = 1
 
     @property
     def running(self) -> int:
@@ -178,7 +182,7 @@ class Batch:
         if not entries:
             return []
         slots = [entry.slot for entry in entries]
-        asked = [entry.generation.asks(entry.slot, _TOGETHER) for entry in entries]
+        asked = [entry.generation.asks(entry.slot, self._together) for entry in entries]
         started = perf_counter()
         try:
             made = self._bank.follow(slots, asked)
@@ -190,17 +194,24 @@ class Batch:
                 return [told for entry in entries for told in self._go_on([entry])]
             self._end(entries[0])
             return [Told(entries[0].generation, error=error)]
-        seconds = perf_counter() - started
+        self._pace(perf_counter() - started)
         told = []
         for entry, tokens in zip(entries, made, strict=True):
             generation, text = entry.generation, ""
-            generation.gets(tokens, seconds)
+            generation.gets(tokens)
             while generation.finish_reason is None and generation.has_more:
                 text += generation.tells()
             told.append(Told(generation, text, len(generation.tokens), generation.finish_reason))
             if generation.finish_reason is not None:
                 self._end(entry)
         return told
+
+    def _pace(self, seconds: float) -> None:
+        """Has answers get as many tokens at a time as nobody has to wait for."""
+        if seconds < _SOON / 2:
+            self._together = min(2 * self._together, _TOGETHER)
+        elif seconds > 2 * _SOON:
+            self._together = max(self._together // 2, 1)
 
     @property
     def _bank(self) -> Bank:

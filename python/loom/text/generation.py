@@ -297,22 +297,18 @@ class Generation(Iterator[str]):
             most: The most tokens that are made together.
         """
         room = self._plan.capacity - len(reader.seen)
-        count = min(self._together, most, self._most - len(self.tokens), room)
+        count = min(most, self._most - len(self.tokens), room)
         sampler = self._sampler
         return Asked(self._context[-1], count, self._plan.end, sampler, sampler.takes_the_likeliest)
 
-    def gets(self, tokens: list[int], seconds: float) -> None:
+    def gets(self, tokens: list[int]) -> None:
         """Takes the tokens that the network has chosen.
 
         Args:
             tokens: One at least, and no more than were asked for.
-            seconds: How long it took.
         """
         self._ahead = tokens
         self._context += tokens
-        # As many at a time as nobody has to wait for.
-        if seconds < _SOON / 2 and self._together < _MOST_TOGETHER:
-            self._together *= 2
 
     def tells(self) -> str:
         """Takes the next of these tokens; returns the text that may be told now."""
@@ -321,9 +317,11 @@ class Generation(Iterator[str]):
     def _go_on(self, reader: Reader) -> str:
         """Takes the next of the tokens that the network chooses itself, several at a time."""
         if not self._ahead:
-            asked, started = self.asks(reader, _MOST_TOGETHER), perf_counter()
-            made = reader.follow(asked)
-            self.gets(made, perf_counter() - started)
+            asked, started = self.asks(reader, self._together), perf_counter()
+            self.gets(reader.follow(asked))
+            # As many at a time as nobody has to wait for.
+            if perf_counter() - started < _SOON / 2 and self._together < _MOST_TOGETHER:
+                self._together *= 2
         return self.tells()
 
     def wanted(self, reader: Reader, *, guessing: bool = True) -> tuple[list[int], bool]:

@@ -11,7 +11,7 @@ use crate::ops::{CacheType, RowPlace, StepValues};
 use crate::precision::in_precision;
 use crate::program::{Access, Phase, Run};
 use crate::simd::Real;
-use crate::state::Carried;
+use crate::state::{Carried, CarriedSpec};
 use crate::tensor::{Shape, Tensor, TensorView};
 use crate::{Error, Result, extents};
 
@@ -53,7 +53,8 @@ impl Network {
     /// Room for so many sequences of at most `capacity` steps, each at a place of its own.
     ///
     /// # Errors
-    /// As [`session`](Self::session); [`Error::State`] also for layers whose state is that of the newest step alone.
+    /// As [`session`](Self::session); [`Error::State`] also for layers whose state is that of the newest step alone;
+    /// [`Error::Device`] where a GPU has no room for all of them, or shows kernels less.
     pub fn slots(&mut self, count: usize, capacity: usize) -> Result<Slots> {
         self.slots_keeping(count, capacity, CacheType::Full)
     }
@@ -78,7 +79,21 @@ impl Network {
                     .into(),
             ));
         }
-        let mut carried = Carried::new(places, count, self.precision, self.device.accelerator().as_ref())?;
+        let device = self.device.accelerator();
+        if let Some(device) = &device {
+            // Kernels see all sequences at once.
+            let most = device.capabilities().max_binding;
+            let bytes = |spec: &CarriedSpec| spec.shape.len().saturating_mul(count * self.precision.size());
+            if let Some(place) = places.iter().find(|place| bytes(&place.spec) > most) {
+                return Err(Error::Device(format!(
+                    "\"{}\" of {count} sequences takes {} bytes, more than the {most} that kernels of {} see at once",
+                    place.spec.name,
+                    bytes(&place.spec),
+                    device.name()
+                )));
+            }
+        }
+        let mut carried = Carried::new(places, count, self.precision, device.as_ref())?;
         carried.by_sequence = true;
         let epoch = self.registry.epoch();
         let (positions, device) = (vec![0; count], self.device.clone());
