@@ -59,11 +59,11 @@ def test_each_goes_on_as_alone(where: str, kind: str, request: pytest.FixtureReq
     held = [net.session(CAPACITY) for _ in range(6)]
     texts: list[list[int]] = [[] for _ in range(6)]
     made = 0
-    for turn in range(40):
+    for turn in range(60):
         rows = [int(row) for row in draws.permutation(6)[: draws.integers(1, 7)]]
         room = CAPACITY - max(len(texts[row]) for row in rows)
         action = draws.random()
-        if room < 12 or action < 0.1:
+        if not room or action < 0.1:
             for row in rows:
                 place = int(draws.integers(len(texts[row]) + 1))
                 slots.rewind(row, place)
@@ -76,13 +76,14 @@ def test_each_goes_on_as_alone(where: str, kind: str, request: pytest.FixtureReq
             held[target].restore([array[:, :count] for array in held[source].kept()])
             texts[target] = texts[source][:count]
         elif action < 0.4:
-            tokens = draws.integers(0, VOCABULARY, (len(rows), int(draws.integers(1, 12))))
+            tokens = draws.integers(0, VOCABULARY, (len(rows), int(draws.integers(1, min(room, 11) + 1))))
             slots(tokens, rows, last=True)
             for row, brought in zip(rows, tokens, strict=True):
                 held[row](brought[None], last=True)
                 texts[row] += brought.tolist()
         else:
-            counts = [int(draws.integers(1, min(room, 30))) for _ in rows]
+            # Up to the capacity of each, beyond which some go on for nobody.
+            counts = [int(draws.integers(1, min(CAPACITY - len(texts[row]), 30) + 1)) for row in rows]
             tokens = draws.integers(0, VOCABULARY, len(rows)).tolist()
             stops = draws.integers(0, VOCABULARY, draws.integers(0, 3)).tolist()
             drawn = draws.random() < 0.7
@@ -129,6 +130,7 @@ def test_what_it_refuses(gpu: str) -> None:
             ([1], [2], [1], "no sequence 2"),
             ([1, 2], [0], [1], "a row for each"),
             ([1], [0], [1, 1], "one step and makes one"),
+            (1, [0], [1], "shape"),
             ([VOCABULARY], [0], [1], str(VOCABULARY)),
         ):
             with pytest.raises(loom.LoomError, match=reason):

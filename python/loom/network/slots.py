@@ -113,7 +113,7 @@ class Slots:
         """
         wanted = [whole("Slots.follow", "counts", count, least=1) for count in counts]
         ends = [whole("Slots.follow", "stops", stop, least=0) for stop in stops]
-        steps = self._engine.as_steps(np.asarray(tokens)[:, None])
+        steps = self._engine.as_steps(np.expand_dims(np.asarray(tokens), -1))
         numbers = list(sequences)
         if samplers is None:
             return self._native.follow(steps, numbers, wanted, ends)

@@ -247,32 +247,31 @@ impl Mesh {
             ring.clock = 0;
             ring.clear(HELD_INPUT, 0);
             (0..self.turns).for_each(|age| ring.clear(INPUT, age));
+        }
+        self.rest();
+        self.tick = 0;
+    }
+
+    /// Puts what layers hold at rest, and gradients that are laid ready; stateful layers begin new sequences.
+    fn rest(&mut self) {
+        if let Some(ring) = &mut self.ring {
             for layer in 0..self.wiring.shapes.len() {
                 (0..self.turns).for_each(|age| ring.clear(output_of(layer), age));
             }
         }
         self.forget_given();
-        (self.tick, self.reach) = (0, 0);
+        self.reach = 0;
         self.reset_states();
     }
 
     /// Puts what layers hold at rest where some of it is infinite or NaN, which a loop would go on with for good; stateful
     /// layers begin new sequences then. Ticks are counted on, and the input stays.
     pub(super) fn rest_if_not_finite(&mut self, network: &Network) -> Result<()> {
-        let layers = self.wiring.shapes.len();
-        for layer in 0..layers {
-            if self.held(network, layer, 0)?.view().first_non_finite().is_none() {
-                continue;
+        for layer in 0..self.wiring.shapes.len() {
+            if self.held(network, layer, 0)?.view().first_non_finite().is_some() {
+                self.rest();
+                break;
             }
-            self.forget_given();
-            let turns = self.turns;
-            let ring = self.ring_mut()?;
-            for (layer, age) in (0..layers).flat_map(|layer| (0..turns).map(move |age| (layer, age))) {
-                ring.clear(output_of(layer), age);
-            }
-            self.reach = 0;
-            self.reset_states();
-            break;
         }
         Ok(())
     }

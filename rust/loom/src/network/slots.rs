@@ -265,9 +265,13 @@ impl Slots {
         outputs.into_tensor()
     }
 
+    fn extent(&self, Part { steps, ending, .. }: Part) -> SessionExtent {
+        SessionExtent { steps, capacity: self.capacity, cache: self.cache, ending, ahead: AHEAD }
+    }
+
     /// The rows that a program for so many has room for: as many as a power of two, so that there are few programs.
     fn room(&self, rows: usize) -> usize {
-        rows.next_power_of_two().min(self.positions.len().max(rows))
+        rows.next_power_of_two().min(self.positions.len())
     }
 
     /// How many rows are computed where so many are asked for. A GPU compiles kernels for each number of them: there the
@@ -291,11 +295,10 @@ impl Slots {
         if let Some(number) = self.runs.iter().position(|(held, _)| *held == part) {
             return Ok(number);
         }
-        let Part { rows, steps, ending } = part;
-        let extent =
-            SessionExtent { steps, capacity: self.capacity, cache: self.cache, ending, ahead: AHEAD };
-        let key = ProgramKey::forward(Mode { session: Some(extent), ..Mode::default() }, rows);
-        let run = network.programs.lease(&key, &network.device, || network.compile_session(&key, steps))?;
+        let mode = Mode { session: Some(self.extent(part)), ..Mode::default() };
+        let key = ProgramKey::forward(mode, part.rows);
+        let run =
+            network.programs.lease(&key, &network.device, || network.compile_session(&key, part.steps))?;
         self.runs.push((part, run));
         Ok(self.runs.len() - 1)
     }

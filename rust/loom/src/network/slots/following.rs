@@ -2,7 +2,7 @@
 
 use super::{AHEAD, Part, Slots};
 use crate::network::session::{Draws, STEPS_OF_A_FRAME, drawing};
-use crate::network::{Ending, Network, Pick, SessionExtent};
+use crate::network::{Ending, Network, Pick};
 use crate::ops::StepValues;
 use crate::precision::in_precision;
 use crate::program::Phase;
@@ -35,13 +35,13 @@ impl Slots {
                 sequences.len()
             )));
         }
-        let (capacity, cache) = (self.capacity, self.cache);
-        let extent = SessionExtent { steps: 1, capacity, cache, ending: Ending::All, ahead: AHEAD };
+        let one = Part { rows: self.room(sequences.len()), steps: 1, ending: Ending::All };
         let flows = self.outputs.iter().any(|output| output.sequence);
-        let classes = network.classes_chosen(extent, flows)?;
+        let classes = network.classes_chosen(self.extent(one), flows)?;
         if let Some(draws) = draws {
             draws.check(sequences.len(), counts.iter().copied().max().unwrap_or(0), classes)?;
         }
+        let capacity = self.capacity;
         for (sequence, count) in sequences.iter().zip(counts) {
             let seen = self.positions[*sequence];
             if *count > capacity - seen {
