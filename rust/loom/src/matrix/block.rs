@@ -5,7 +5,8 @@ use super::panels::{PanelSource, Strided};
 use super::tile::{Left, Right, RowPanel, tile};
 use super::{Epilogue, Output, Start};
 use crate::Buffer;
-use crate::simd::{Isa, LANES, Real};
+use crate::precision::Precision;
+use crate::simd::{Isa, LANES, Pool, Real};
 use std::cell::Cell;
 use std::ops::Range;
 
@@ -48,6 +49,15 @@ thread_local! {
     static SCRATCH: Cell<Buffer> = Cell::new(Buffer::default());
 }
 
+/// What the operands' elements are.
+#[derive(Clone, Copy)]
+enum Elements {
+    /// Numbers.
+    Numbers,
+    /// In single precision, words of two numbers of bfloat16.
+    Pairs { gradual: bool },
+}
+
 /// A product, ready to be computed piece by piece.
 pub(super) struct Block<'a, T> {
     isa: Isa,
@@ -56,6 +66,7 @@ pub(super) struct Block<'a, T> {
     a_in_place: Option<Strided<'a, T>>,
     b_in_place: Option<Strided<'a, T>>,
     b_own_form: Option<&'a dyn FewRows<T>>,
+    elements: Elements,
     start: Start,
     epilogue: &'a dyn Epilogue<T>,
     c: &'a Output<'a, T>,
@@ -104,7 +115,25 @@ impl<'a, T: Real> Block<'a, T> {
         assert!(b_in_place.is_none_or(|b| b.extents() == (depth, n)), "B is not what it says it is");
         let b_own_form = b.few_rows();
         assert!(b_own_form.is_none_or(|b| b.extents() == (depth, n)), "B is not what it says it is");
-        Self { isa, a, b, a_in_place, b_in_place, b_own_form, start, epilogue, c, depth }
+        let elements = Elements::Numbers;
+        Self { isa, a, b, a_in_place, b_in_place, b_own_form, elements, start, epilogue, c, depth }
+    }
+
+    /// The product whose elements are words of two numbers of bfloat16, of whose products some may be subnormal.
+    pub fn of_pairs(self, gradual: bool) -> Self {
+        // An operand's own form is read by kernels for numbers.
+        Self { elements: Elements::Pairs { gradual }, b_own_form: None, ..self }
+    }
+
+    /// Computes all pieces, spread over the pool.
+    pub fn run(&self, pool: &Pool) {
+        let (rows, columns) = self.cut(pool.threads());
+        let (down, across) = (self.c.rows.div_ceil(rows), self.c.columns.div_ceil(columns));
+        pool.run(down * across, &|task| {
+            let (i, j) = (task / across * rows, task % across * columns);
+            // SAFETY: the parts that tasks compute are within C and do not overlap.
+            unsafe { self.compute(i..self.c.rows.min(i + rows), j..self.c.columns.min(j + columns)) };
+        });
     }
 
     /// The extents of the pieces of C that are to be computed one by one.
@@ -131,6 +160,17 @@ impl<'a, T: Real> Block<'a, T> {
             }
         }
         (rows, columns)
+    }
+
+    /// Computes all pieces on the calling thread.
+    pub fn run_serial(&self) {
+        let (rows, columns) = self.cut(1);
+        for i in (0..self.c.rows).step_by(rows) {
+            for j in (0..self.c.columns).step_by(columns) {
+                // SAFETY: within C, of which no other piece is computed meanwhile.
+                unsafe { self.compute(i..self.c.rows.min(i + rows), j..self.c.columns.min(j + columns)) };
+            }
+        }
     }
 
     /// Computes one piece.
@@ -270,8 +310,14 @@ impl<'a, T: Real> Block<'a, T> {
             accumulate: depth.start > 0 || self.start == Start::Continue,
         };
         match right {
-            // SAFETY: the caller's promise; there are no more rows than a tile has.
-            Columns::Panels(right) => unsafe { tiles.run(self.isa, right) },
+            Columns::Panels(right) => match (self.elements, T::PRECISION) {
+                // SAFETY: the caller's promise; there are no more rows than a tile has; the elements are of this type.
+                (Elements::Pairs { gradual }, Precision::Float32) => unsafe {
+                    tiles.cast().run_pairs(self.isa, right.cast(), gradual);
+                },
+                // SAFETY: as above.
+                _ => unsafe { tiles.run(self.isa, right) },
+            },
             // SAFETY: the caller's promise; there are only a few rows.
             Columns::OwnForm(own) => unsafe { own.run(self.isa, tiles, depth.start, columns.start) },
         }

@@ -23,9 +23,11 @@ mod few_rows;
 mod integer;
 mod output;
 mod packed;
+mod pairs;
 mod panels;
 mod reference;
 mod stream;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod tile;
@@ -39,6 +41,7 @@ pub use integer::{
 };
 pub use output::{Output, Start};
 pub use packed::PackedRight;
+pub use pairs::{Pairs, Rows, pairs_pay, product_of_pairs, product_of_pairs_serial};
 pub use panels::{PanelSource, Strided};
 pub use reference::product_reference;
 pub use turned::TurnedPanels;
@@ -82,14 +85,7 @@ pub fn product<T: Real>(
     if streamed(cpu.isa(), Some(cpu.pool()), a, b, start, epilogue, &c) {
         return;
     }
-    let block = Block::new(cpu.isa(), a, b, start, epilogue, &c);
-    let (rows, columns) = block.cut(cpu.pool().threads());
-    let (down, across) = (c.rows.div_ceil(rows), c.columns.div_ceil(columns));
-    cpu.pool().run(down * across, &|task| {
-        let (i, j) = (task / across * rows, task % across * columns);
-        // SAFETY: the parts that tasks compute are within C and do not overlap.
-        unsafe { block.compute(i..c.rows.min(i + rows), j..c.columns.min(j + columns)) };
-    });
+    Block::new(cpu.isa(), a, b, start, epilogue, &c).run(cpu.pool());
 }
 
 /// [`product`] on the calling thread alone: for use inside a pool's task.
@@ -109,12 +105,5 @@ pub fn product_serial<T: Real>(
     if streamed(isa, None, a, b, start, epilogue, &c) {
         return;
     }
-    let block = Block::new(isa, a, b, start, epilogue, &c);
-    let (rows, columns) = block.cut(1);
-    for i in (0..c.rows).step_by(rows) {
-        for j in (0..c.columns).step_by(columns) {
-            // SAFETY: within C, which is borrowed exclusively.
-            unsafe { block.compute(i..c.rows.min(i + rows), j..c.columns.min(j + columns)) };
-        }
-    }
+    Block::new(isa, a, b, start, epilogue, &c).run_serial();
 }

@@ -1,7 +1,9 @@
 //! The micro-kernel: a few rows of C against a block of B, sums in registers.
 
+use super::terms::{GradualPairs, Numbers, Pairs, Terms, any_subnormal};
 use crate::precision::Precision;
-use crate::simd::{Isa, Kernel, LANES, Level, Real, Vector, array_of, prefetch};
+use crate::simd::{Isa, Kernel, LANES, Level, Real, Vector, array_of, dispatch_bfloat16_pairs, prefetch};
+use std::marker::PhantomData;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 /// The most rows that a tile has on any instruction set.
@@ -76,6 +78,11 @@ pub(super) struct Right<T> {
 }
 
 impl<T> Right<T> {
+    /// The same elements, whose type is that one.
+    pub fn cast<U>(self) -> Right<U> {
+        Right { b: self.b.cast(), depth: self.depth, panel: self.panel }
+    }
+
     /// The columns after so many panels.
     pub fn skip_panels(self, panels: usize) -> Self {
         Self { b: self.b.wrapping_add(panels * self.panel), ..self }
@@ -95,7 +102,38 @@ pub(super) struct RowPanel<T> {
     pub accumulate: bool,
 }
 
+impl RowPanel<f32> {
+    /// Runs the kernel for this number of rows, where every element of A and B is a word of two numbers of bfloat16, the
+    /// upper half the first along k. Where not `gradual`, no term and no sum of terms may be a subnormal number.
+    ///
+    /// # Safety
+    /// As [`run`](Self::run).
+    ///
+    /// # Panics
+    /// Where there are no instructions for that.
+    pub unsafe fn run_pairs(self, isa: Isa, right: Right<f32>, gradual: bool) {
+        macro_rules! rows {
+            ($($rows:literal)*) => {
+                match self.rows {
+                    $($rows if gradual => {
+                        dispatch_bfloat16_pairs(isa, Rows::<f32, $rows, GradualPairs>::new(self, right));
+                    })*
+                    $($rows => dispatch_bfloat16_pairs(isa, Rows::<f32, $rows, Pairs>::new(self, right)),)*
+                    rows => unreachable!("a tile of {rows} rows"),
+                }
+            };
+        }
+        rows!(1 2 3 4 5 6 7 8 9 10 11 12);
+    }
+}
+
 impl<T: Real> RowPanel<T> {
+    /// The same, whose elements are of that type.
+    pub fn cast<U>(self) -> RowPanel<U> {
+        let Self { rows, columns, depth, left, c, c_row, accumulate } = self;
+        RowPanel { rows, columns, depth, left: left.cast(), c: c.cast(), c_row, accumulate }
+    }
+
     /// Runs the kernel for this number of rows.
     ///
     /// # Safety
@@ -105,7 +143,7 @@ impl<T: Real> RowPanel<T> {
         macro_rules! rows {
             ($($rows:literal)*) => {
                 match self.rows {
-                    $($rows => T::dispatch(isa, Rows::<T, $rows> { panel: self, right }),)*
+                    $($rows => T::dispatch(isa, Rows::<T, $rows, Numbers>::new(self, right)),)*
                     rows => unreachable!("a tile of {rows} rows"),
                 }
             };
@@ -114,17 +152,60 @@ impl<T: Real> RowPanel<T> {
     }
 }
 
-struct Rows<T, const R: usize> {
+struct Rows<T, const R: usize, S> {
     panel: RowPanel<T>,
     right: Right<T>,
+    terms: PhantomData<S>,
 }
 
-impl<T: Real, const R: usize> Kernel<T> for Rows<T, R> {
+impl<T, const R: usize, S> Rows<T, R, S> {
+    /// For [`RowPanel::run`] and [`RowPanel::run_pairs`] alone, whose callers promise what kernels rely on.
+    fn new(panel: RowPanel<T>, right: Right<T>) -> Self {
+        Self { panel, right, terms: PhantomData }
+    }
+}
+
+impl<T: Real, const R: usize> Kernel<T> for Rows<T, R, Numbers> {
     type Output = ();
 
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) {
-        // SAFETY: the promise of `RowPanel::run`, the only maker. Which arm is taken is known at compile time.
+        // SAFETY: the promise of `RowPanel::run`, the only maker.
+        unsafe { self.widths::<V>() }
+    }
+}
+
+impl<const R: usize> Kernel<f32> for Rows<f32, R, Pairs> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = f32>>(self) {
+        // SAFETY: the promise of `RowPanel::run_pairs`, the only maker, which enters with instructions for pairs.
+        unsafe { self.widths::<V::Float32>() }
+    }
+}
+
+impl<const R: usize> Kernel<f32> for Rows<f32, R, GradualPairs> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = f32>>(self) {
+        // SAFETY: as above.
+        unsafe { self.widths::<V::Float32>() }
+    }
+}
+
+impl<T: Real, const R: usize, S> Rows<T, R, S> {
+    /// Goes over the columns by tiles of the width that is for this number of rows.
+    ///
+    /// # Safety
+    /// As [`RowPanel::run`].
+    #[inline(always)]
+    unsafe fn widths<V: Vector<Element = T>>(self)
+    where
+        S: Terms<V>,
+    {
+        // SAFETY: the caller's promise. Which arm is taken is known at compile time.
         unsafe {
             if const { R <= shape(V::LEVEL, T::PRECISION).0 } {
                 match const { shape(V::LEVEL, T::PRECISION).1[R] } {
@@ -136,33 +217,34 @@ impl<T: Real, const R: usize> Kernel<T> for Rows<T, R> {
             }
         }
     }
-}
 
-impl<T: Real, const R: usize> Rows<T, R> {
     /// Goes over the columns in tiles of N vectors, then in narrower ones.
     ///
     /// # Safety
     /// As [`RowPanel::run`].
     #[inline(always)]
-    unsafe fn columns<V: Vector<Element = T>, const N: usize>(self) {
+    unsafe fn columns<V: Vector<Element = T>, const N: usize>(self)
+    where
+        S: Terms<V>,
+    {
         let mut at = Tile { panel: self.panel, right: self.right };
         // SAFETY: each step stays within `columns`, which the caller vouches for. Which widths are narrower is
         // said as constants, so that no code is made for the others.
         unsafe {
             while at.panel.columns >= N * LANES {
-                at.compute::<V, R, N, false>();
+                at.compute::<V, S, R, N, false>();
                 at.advance(N * LANES, self.right.panel);
             }
             if const { N > 4 } && at.panel.columns >= 4 * LANES {
-                at.compute::<V, R, 4, false>();
+                at.compute::<V, S, R, 4, false>();
                 at.advance(4 * LANES, 4 * LANES);
             }
             if const { N > 2 } && at.panel.columns >= 2 * LANES {
-                at.compute::<V, R, 2, false>();
+                at.compute::<V, S, R, 2, false>();
                 at.advance(2 * LANES, 2 * LANES);
             }
             while at.panel.columns > 0 {
-                at.compute::<V, R, 1, true>();
+                at.compute::<V, S, R, 1, true>();
                 at.advance(LANES.min(at.panel.columns), LANES);
             }
         }
@@ -174,7 +256,7 @@ impl<T: Real, const R: usize> Rows<T, R> {
 /// # Safety
 /// They can be read.
 #[inline(always)]
-unsafe fn load<V: Vector, const RAGGED: bool>(from: *const V::Element, count: usize) -> V {
+pub(super) unsafe fn load<V: Vector, const RAGGED: bool>(from: *const V::Element, count: usize) -> V {
     // SAFETY: the caller's promise.
     unsafe {
         match RAGGED {
@@ -200,13 +282,17 @@ impl<T: Real> Tile<T> {
         self.right.b = self.right.b.wrapping_add(elements);
     }
 
-    /// R rows by N vectors: k strictly in order, one fused multiply-add an element. Ragged, there may be fewer
-    /// columns than the vector has lanes.
+    /// R rows by N vectors: k strictly in order, one fused multiply-add an element, or what else its terms are. Ragged,
+    /// there may be fewer columns than the vector has lanes.
     ///
     /// # Safety
     /// As [`RowPanel::run`].
     #[inline(always)]
-    unsafe fn compute<V: Vector<Element = T>, const R: usize, const N: usize, const RAGGED: bool>(self) {
+    unsafe fn compute<V, S, const R: usize, const N: usize, const RAGGED: bool>(self)
+    where
+        V: Vector<Element = T>,
+        S: Terms<V>,
+    {
         let RowPanel { columns, depth, c, c_row, accumulate, .. } = self.panel;
         let Left { a, row: a_row, depth: a_depth } = self.panel.left;
         let count = columns.min(LANES);
@@ -220,6 +306,9 @@ impl<T: Real> Tile<T> {
                         *sum = load::<V, RAGGED>(c.add(i * c_row + j * LANES), count);
                     }
                 }
+                if const { S::FLUSHES } && sums.iter().flatten().any(|sum| any_subnormal(*sum)) {
+                    return self.compute::<V, S::Gradual, R, N, RAGGED>();
+                }
             }
             // The tile to the right is next; its part of C comes from far away.
             for i in 0..R {
@@ -232,11 +321,11 @@ impl<T: Real> Tile<T> {
             let mut a: [*const T; 4] = array_of(|i| a.wrapping_add(3 * i * a_row));
             let mut b = self.right.b;
             for _ in 0..depth {
-                let right: [V; N] = array_of(|j| load::<V, RAGGED>(b.add(j * LANES), count));
+                let right: [S::Right; N] = array_of(|j| S::right::<RAGGED>(b.add(j * LANES), count));
                 for (i, row) in sums.iter_mut().enumerate() {
-                    let left = V::splat(*a[i / 3].wrapping_add(i % 3 * a_row));
+                    let left = S::left(a[i / 3].wrapping_add(i % 3 * a_row));
                     for (sum, right) in row.iter_mut().zip(right) {
-                        *sum = left.mul_add(right, *sum);
+                        *sum = S::add(*sum, left, right);
                     }
                 }
                 for pointer in &mut a {

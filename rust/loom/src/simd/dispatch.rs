@@ -35,6 +35,38 @@ fn enter_quads<K: Kernel<f32>>(kernel: K) -> K::Output {
     kernel.run::<avx512::F32x16>()
 }
 
+/// Runs a kernel with AVX-512 instructions and those for bfloat16.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
+fn enter_bfloat16_pairs<K: Kernel<f32>>(kernel: K) -> K::Output {
+    kernel.run::<avx512::F32x16>()
+}
+
+/// Whether [`dispatch_bfloat16_pairs`] has instructions for two products a word on machines where `isa` is used.
+pub(crate) fn has_bfloat16_pairs(isa: Isa) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return isa.level() == Level::Avx512 && is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    return isa.level() > Level::Avx512;
+}
+
+/// [`Real::dispatch`] of `f32`, for kernels that use [`Decode::add_bfloat16_pairs`](super::Decode::add_bfloat16_pairs).
+///
+/// # Panics
+/// Where there are no such instructions.
+pub(crate) fn dispatch_bfloat16_pairs<K: Kernel<f32>>(isa: Isa, kernel: K) -> K::Output {
+    assert!(has_bfloat16_pairs(isa), "no products of two numbers of bfloat16 with {}", isa.level());
+    match const { Level::Avx512.is_compiled() } {
+        // SAFETY: the machine has AVX-512, as an `Isa` of this level proves, and its extension for bfloat16.
+        #[cfg(target_arch = "x86_64")]
+        true => unsafe { enter_bfloat16_pairs(kernel) },
+        _ => {
+            drop(kernel);
+            left_out(isa)
+        }
+    }
+}
+
 /// Whether [`dispatch_quads`] has instructions for four products a word on machines where `isa` is used.
 pub(crate) fn has_quads(isa: Isa) -> bool {
     #[cfg(target_arch = "x86_64")]

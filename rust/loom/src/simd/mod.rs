@@ -49,7 +49,7 @@ mod tests;
 mod words;
 
 pub use context::Cpu;
-pub(crate) use dispatch::{dispatch_quads, has_quads};
+pub(crate) use dispatch::{dispatch_bfloat16_pairs, dispatch_quads, has_bfloat16_pairs, has_quads};
 pub use elementwise::Elementwise;
 pub use float_control::FloatControl;
 pub use float16::{bfloat16_to_f32, float16_to_f32};

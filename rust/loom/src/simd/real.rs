@@ -63,7 +63,8 @@ pub trait Real:
 
     /// Runs `kernel` compiled for `isa`, with the vectors written for it.
     ///
-    /// Code for an instruction set is entered here alone, but for kernels that use [`Words::add_quads`].
+    /// Code for an instruction set is entered here alone, but for kernels that use [`Words::add_quads`] or
+    /// [`Decode::add_bfloat16_pairs`].
     fn dispatch<K: Kernel<Self>>(isa: Isa, kernel: K) -> K::Output;
 
     /// [`dispatch`](Self::dispatch) in single precision, portable code in double: for what double precision
@@ -467,6 +468,19 @@ pub trait Decode: Vector<Element = f32, Float32 = Self> {
         let special = Self::from_bits(magnitude.or(Self::Words::splat(0x7F80_0000)));
         let finite = Self::from_bits(magnitude).lt(Self::splat(f32::from_bits(0x0F80_0000)));
         Self::select(finite, scaled, special).copysign(Self::from_bits(halves.shift_left(16)))
+    }
+
+    /// Adds the products of two words of two numbers of bfloat16, that of their upper halves first: two fused
+    /// multiply-adds, where no operand, no sum and nothing added on the way is a subnormal number, for which zero may
+    /// stand.
+    ///
+    /// # Safety
+    /// The code must have been entered by `dispatch_bfloat16_pairs`.
+    #[inline(always)]
+    unsafe fn add_bfloat16_pairs(self, a: Self::Words, b: Self::Words) -> Self {
+        let upper = Self::Words::splat(0xFFFF_0000_u32 as i32);
+        let sum = Self::from_bits(a.and(upper)).mul_add(Self::from_bits(b.and(upper)), self);
+        Self::from_bits(a.shift_left(16)).mul_add(Self::from_bits(b.shift_left(16)), sum)
     }
 
     /// 32 rows of 16 bytes, `offset` bytes after these addresses, as columns, written `stride` bytes apart.

@@ -28,11 +28,11 @@ impl<T: Real> Epilogue<T> for Activate {
 }
 
 /// Multiplies a finished gradient by an activation's derivative while it is in the cache.
-struct Derive<'a, T> {
-    activation: Activation,
+pub(super) struct Derive<'a, T> {
+    pub activation: Activation,
     /// What the activation has saved, as many elements a row as the product has columns.
-    saved: &'a [T],
-    columns: usize,
+    pub saved: &'a [T],
+    pub columns: usize,
 }
 
 impl<T: Real> Epilogue<T> for Derive<'_, T> {
@@ -64,7 +64,7 @@ impl Epilogue<f32> for Finished<'_> {
 }
 
 /// What follows a product: a bias for each column where there is one, then an activation.
-fn finish<T: Real, R>(
+pub(super) fn finish<T: Real, R>(
     bias: Option<Bias<'_, T>>,
     activation: Option<Activation>,
     then: impl FnOnce(&dyn Epilogue<T>) -> R,
@@ -210,6 +210,9 @@ impl Operation for Product {
             };
         }
         let (cpu, mixed) = (args.cpu, self.mixed);
+        if self.pairs_pay(cpu, T::PRECISION, rows) {
+            return self.run_pairs(args);
+        }
         let (left, right) = (rounding::Operand::Left, rounding::Operand::Right);
         match self.direction {
             Direction::Forward => {

@@ -1,6 +1,7 @@
 //! Matrix products of a dense layer: rows of the batch against one weight.
 
 mod cpu;
+mod cpu_pairs;
 mod gpu;
 pub(super) mod gpu_quantized;
 mod together;

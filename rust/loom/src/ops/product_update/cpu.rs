@@ -2,8 +2,8 @@
 
 use super::ProductUpdate;
 use crate::Result;
-use crate::matrix::{NoEpilogue, Output, Start, Strided, product_serial};
-use crate::ops::rounding::{self, with_operand};
+use crate::matrix::{NoEpilogue, Output, Rows, Start, Strided, product_of_pairs_serial, product_serial};
+use crate::ops::rounding::{self, with_operand, with_pairs};
 use crate::ops::update::Slots;
 use crate::ops::{Args, Operation};
 use crate::simd::Real;
@@ -20,20 +20,50 @@ thread_local! {
 
 impl Operation for ProductUpdate {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
-        let (x, dy) = (args.read::<T>(0), args.read::<T>(1));
         let (cpu, mixed) = (args.cpu, self.product.mixed);
+        let (left, right) = (rounding::Operand::Left, rounding::Operand::Right);
+        let (inputs, outputs) = (self.product.inputs, self.product.outputs);
+        let rows = args.rows * self.product.multiplier;
         // Rounded once, not again for every few rows of the gradient.
-        with_operand(cpu, mixed, rounding::Operand::Left, x, |x| {
-            with_operand(cpu, mixed, rounding::Operand::Right, dy, |dy| self.run_plain(args, x, dy))
+        if self.product.pairs_pay(cpu, T::PRECISION, rows) {
+            with_pairs(cpu, left, (args.read(0), inputs, Rows::Across), |x| {
+                with_pairs(cpu, right, (args.read(1), outputs, Rows::Across), |dy| {
+                    self.run_by_rows::<T>(args, |first, count, dw| {
+                        let output = Output::new(bytemuck::cast_slice_mut(dw), count, outputs);
+                        product_of_pairs_serial(
+                            cpu.isa(),
+                            (x.from_lane(first), dy, rows),
+                            Start::Zero,
+                            output,
+                        );
+                    });
+                });
+            });
+            return Ok(());
+        }
+        with_operand(cpu, mixed, left, args.read::<T>(0), |x| {
+            with_operand(cpu, mixed, right, args.read::<T>(1), |dy| {
+                self.run_by_rows(args, |first, count, dw| {
+                    // Column `first` of x and the next ones are the rows of its transpose.
+                    let x = Strided::new(&x[first..], rows, count, inputs, 1);
+                    let dy = Strided::right(dy, rows, outputs);
+                    let output = Output::new(dw, count, outputs);
+                    product_serial(cpu.isa(), &x, &dy, Start::Zero, &NoEpilogue, output);
+                });
+            })
         });
         Ok(())
     }
 }
 
 impl ProductUpdate {
-    fn run_plain<T: Real>(&self, args: &mut Args<'_>, x: &[T], dy: &[T]) {
+    /// Has `gradient` write some rows of the weight's gradient at a time, and updates by them.
+    fn run_by_rows<T: Real>(
+        &self,
+        args: &mut Args<'_>,
+        gradient_rows: impl Fn(usize, usize, &mut [T]) + Sync,
+    ) {
         let (inputs, outputs) = (self.product.inputs, self.product.outputs);
-        let rows = args.rows * self.product.multiplier;
         let gradient = args.read::<T>(2);
         let (cpu, values) = (args.cpu, args.values);
         let mut slots = Slots::of(&self.update, args, 3);
@@ -48,11 +78,7 @@ impl ProductUpdate {
                 buffer = Buffer::working::<T>(part.len());
             }
             let dw = &mut buffer.as_mut_slice::<T>()[..part.len()];
-            // Column `first` of x and the next ones are the rows of its transpose.
-            let x = Strided::new(&x[first..], rows, count, inputs, 1);
-            let dy = Strided::right(dy, rows, outputs);
-            let output = Output::new(dw, count, outputs);
-            product_serial(cpu.isa(), &x, &dy, Start::Zero, &NoEpilogue, output);
+            gradient_rows(first, count, dw);
             update(dw);
             ROWS.set(buffer);
         });

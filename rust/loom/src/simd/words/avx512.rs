@@ -211,6 +211,16 @@ impl Decode for F32x16 {
     }
 
     #[inline(always)]
+    unsafe fn add_bfloat16_pairs(self, a: Avx512Words, b: Avx512Words) -> Self {
+        // The instruction adds the product of upper halves first, then that of lower ones, each sum rounded once.
+        // SAFETY: the caller's promise; words and pairs are 64 bytes each.
+        unsafe {
+            let pairs = |words: Avx512Words| std::mem::transmute::<__m512i, __m512bh>(words.0);
+            Self(_mm512_dpbf16_ps(self.0, pairs(a), pairs(b)))
+        }
+    }
+
+    #[inline(always)]
     fn negate_where(self, bits: u16) -> Self {
         Self(avx512!(_mm512_mask_xor_ps(self.0, bits, self.0, _mm512_set1_ps(-0.0))))
     }

@@ -3,6 +3,10 @@
 //! A product of two such numbers is exact in single precision, and the sums go on in order with
 //! fused multiply-add, so every instruction set gives the same bits.
 
+mod pairs;
+
+pub(super) use pairs::with_pairs;
+
 use super::element_loops::PASS;
 use crate::simd::{Cpu, Kernel, Real, Vector};
 use crate::tensor::{Buffer, Precision};

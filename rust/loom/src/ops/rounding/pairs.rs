@@ -1,0 +1,225 @@
+//! Operands of mixed products in words of two numbers of bfloat16, for instructions that multiply such words.
+
+use super::{Operand, to_bfloat16};
+use crate::matrix::{Pairs, Rows};
+use crate::ops::element_loops::{PASS, rows_per_task};
+use crate::simd::{Cpu, Kernel, Real, Vector};
+use crate::tensor::Buffer;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What stands for a zero where the smallest magnitude is looked for.
+const ZERO: u32 = 0xFFFF_0000;
+
+/// Shows `elements`, rows of `row` numbers, as words of two numbers rounded to bfloat16, in memory that the thread keeps.
+pub(in crate::ops) fn with_pairs<R>(
+    cpu: &Cpu,
+    operand: Operand,
+    (elements, row, rows): (&[f32], usize, Rows),
+    then: impl FnOnce(Pairs<'_>) -> R,
+) -> R {
+    let count = if row == 0 { 0 } else { elements.len() / row };
+    // What one row of words is made of, and how many words that is.
+    let (taken, made, count) = match rows {
+        Rows::Along => (row, row.div_ceil(2), count),
+        Rows::Across => (2 * row, row, count.div_ceil(2)),
+    };
+    let len = made * count;
+    // Taken out for the duration, so that a product inside may round on its own.
+    let mut buffer = operand.memory().take();
+    if buffer.len_bytes() < size_of::<f32>() * len {
+        drop(std::mem::take(&mut buffer));
+        buffer = Buffer::working::<f32>(len);
+    }
+    let words = &mut buffer.as_mut_slice::<f32>()[..len];
+    let least = AtomicU32::new(u32::MAX);
+    let (isa, together) = (cpu.isa(), rows_per_task(taken, PASS));
+    cpu.pool().for_each_chunk(bytemuck::cast_slice_mut(words), (together * made).max(1), |task, words| {
+        let elements = &elements[task * together * taken..];
+        let pad = match operand {
+            Operand::Left => 0,
+            Operand::Right => 0x8000,
+        };
+        let found = f32::dispatch(isa, Pack { elements, row, rows, made, words, pad });
+        least.fetch_min(found, Ordering::Relaxed);
+    });
+    let least = least.into_inner();
+    let least_exponent = if least >= ZERO { 255 } else { (least + 0x1_0000) >> 23 };
+    let result = then(Pairs { words, rows, stride: made, least_exponent });
+    operand.memory().set(buffer);
+    result
+}
+
+/// Packs some rows of words; gives the smallest magnitude that is not zero, less one of its last place.
+struct Pack<'a> {
+    elements: &'a [f32],
+    row: usize,
+    rows: Rows,
+    /// Words in a row of them.
+    made: usize,
+    words: &'a mut [u32],
+    /// The lower half of a word that only one number is left for.
+    pad: u32,
+}
+
+/// A number of bfloat16, in the upper half.
+#[inline(always)]
+fn upper(number: f32) -> u32 {
+    to_bfloat16(number).to_bits()
+}
+
+/// What the smallest of is looked for.
+#[inline(always)]
+fn magnitude(upper: u32) -> u32 {
+    (upper & 0x7FFF_0000).wrapping_sub(0x1_0000)
+}
+
+impl Kernel<f32> for Pack<'_> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn run<V: Vector<Element = f32>>(self) -> u32 {
+        let Self { elements, row, rows, made, words, pad } = self;
+        let mut least = u32::MAX;
+        for (index, words) in words.chunks_exact_mut(made).enumerate() {
+            match rows {
+                Rows::Along => {
+                    let numbers = &elements[index * row..][..row];
+                    let (pairs, rest) = numbers.as_chunks::<2>();
+                    for (word, [first, second]) in words.iter_mut().zip(pairs) {
+                        let (first, second) = (upper(*first), upper(*second));
+                        least = least.min(magnitude(first)).min(magnitude(second));
+                        *word = first | second >> 16;
+                    }
+                    if let ([last], Some(word)) = (rest, words.last_mut()) {
+                        least = least.min(magnitude(upper(*last)));
+                        *word = upper(*last) | pad;
+                    }
+                }
+                Rows::Across => {
+                    let numbers = &elements[2 * index * row..];
+                    let (first, second) = numbers.split_at(row);
+                    if second.len() < row {
+                        for (word, first) in words.iter_mut().zip(first) {
+                            least = least.min(magnitude(upper(*first)));
+                            *word = upper(*first) | pad;
+                        }
+                        continue;
+                    }
+                    for (word, (first, second)) in words.iter_mut().zip(first.iter().zip(&second[..row])) {
+                        let (first, second) = (upper(*first), upper(*second));
+                        least = least.min(magnitude(first)).min(magnitude(second));
+                        *word = first | second >> 16;
+                    }
+                }
+            }
+        }
+        least
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::{NoEpilogue, Output, Start, Strided, product_of_pairs, product_reference};
+    use crate::ops::testing::{assert_bits, cpus};
+    use crate::simd::has_bfloat16_pairs;
+    use half::bf16;
+    use proptest::prelude::*;
+
+    /// Numbers whose exponents lie in this range, zeros of both signs among them.
+    fn numbers(seed: u64, len: usize, exponents: (i32, i32)) -> Vec<f32> {
+        let stream = crate::random::Stream::new(seed, 0, 0, crate::random::Use::Initialize);
+        let number = |i: usize| {
+            let word = stream.word(i as u64);
+            let (low, high) = exponents;
+            let exponent = low + (word >> 24) as i32 % (high - low + 1);
+            let size = match word % 9 {
+                0 => 0.0,
+                _ => f64::from(1 + (word & 0xFFFF)) / 32_768.0 * f64::from(exponent).exp2(),
+            };
+            (if word & 0x10_0000 == 0 { size } else { -size }) as f32
+        };
+        (0..len).map(number).collect()
+    }
+
+    fn rounded(numbers: &[f32]) -> Vec<f32> {
+        numbers.iter().map(|x| bf16::from_f32(*x).to_f32()).collect()
+    }
+
+    fn turned(numbers: &[f32], row: usize) -> Vec<f32> {
+        (0..row).flat_map(|column| numbers.iter().skip(column).step_by(row).copied()).collect()
+    }
+
+    /// A product in words, of operands that lie either way, is that of rounded numbers.
+    #[track_caller]
+    fn check((m, k, n): (usize, usize, usize), (a, b): (&[f32], &[f32]), c: &[f32], start: Start) {
+        let mut expected = c.to_vec();
+        let (plain_a, plain_b) = (rounded(a), rounded(b));
+        let operands = (Strided::left(&plain_a, m, k), Strided::right(&plain_b, k, n));
+        let output = Output::new(&mut expected, m, n);
+        product_reference(&operands.0, &operands.1, start, &NoEpilogue, output);
+        let (a_across, b_along) = (turned(a, k), turned(b, n));
+        for cpu in cpus().iter().filter(|cpu| has_bfloat16_pairs(cpu.isa())) {
+            for a in [(a, k, Rows::Along), (&a_across, m, Rows::Across)] {
+                for b in [(b, n, Rows::Across), (&b_along, k, Rows::Along)] {
+                    let mut found = c.to_vec();
+                    with_pairs(cpu, Operand::Left, a, |a| {
+                        with_pairs(cpu, Operand::Right, b, |b| {
+                            let output = Output::new(&mut found, m, n);
+                            product_of_pairs(cpu, (a, b, k), start, &NoEpilogue, output);
+                        });
+                    });
+                    assert_bits(&found, &expected);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// Also where some or all terms, or what sums go on from, are subnormal numbers.
+        #[test]
+        fn products_of_pairs_are_those_of_rounded_numbers(
+            m in 1usize..40, k in 0usize..90, n in 1usize..90, seed: u64,
+            exponents in prop::sample::select(vec![(-8, 8), (-64, -55), (-80, -40), (-126, -100), (-140, 3), (40, 70)]),
+            others in prop::sample::select(vec![(-3, 3), (-70, -60), (-149, -120)]),
+            start in prop::sample::select(vec![Start::Zero, Start::Continue]),
+        ) {
+            let (a, b) = (numbers(seed, m * k, exponents), numbers(seed ^ 1, k * n, (-8, 3)));
+            check((m, k, n), (&a, &b), &numbers(seed ^ 2, m * n, others), start);
+        }
+    }
+
+    /// Through blocks of k, pieces, panels and columns that are packed.
+    #[test]
+    fn large_products_of_pairs_are_those_of_rounded_numbers() {
+        for (m, k, n) in [(13, 4_101, 37), (530, 70, 140), (65, 515, 1_040), (1_100, 9, 33)] {
+            let (a, b) = (numbers(1, m * k, (-8, 8)), numbers(2, k * n, (-8, 8)));
+            check((m, k, n), (&a, &b), &numbers(3, m * n, (-4, 4)), Start::Continue);
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_stays_so() {
+        let (m, k, n) = (12, 20, 32);
+        let (mut a, b) = (numbers(1, m * k, (-8, 8)), numbers(2, k * n, (-8, 8)));
+        (a[3], a[30], a[31]) = (f32::INFINITY, f32::NAN, f32::MAX);
+        let (mut expected, mut found) = (vec![0.0; m * n], vec![0.0; m * n]);
+        let (plain_a, plain_b) = (rounded(&a), rounded(&b));
+        let operands = (Strided::left(&plain_a, m, k), Strided::right(&plain_b, k, n));
+        let output = Output::new(&mut expected, m, n);
+        product_reference(&operands.0, &operands.1, Start::Zero, &NoEpilogue, output);
+        for cpu in cpus().iter().filter(|cpu| has_bfloat16_pairs(cpu.isa())) {
+            with_pairs(cpu, Operand::Left, (&a, k, Rows::Along), |a| {
+                with_pairs(cpu, Operand::Right, (&b, n, Rows::Across), |b| {
+                    let output = Output::new(&mut found, m, n);
+                    product_of_pairs(cpu, (a, b, k), Start::Zero, &NoEpilogue, output);
+                });
+            });
+            for (found, expected) in found.iter().zip(&expected) {
+                assert!(found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan());
+            }
+        }
+    }
+}
