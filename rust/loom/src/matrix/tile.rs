@@ -282,6 +282,27 @@ impl<T: Real> Tile<T> {
         self.right.b = self.right.b.wrapping_add(elements);
     }
 
+    /// Whether C holds subnormal numbers. A pass of its own: sums that it looked at would lie in memory.
+    ///
+    /// # Safety
+    /// As [`RowPanel::run`].
+    #[inline(always)]
+    unsafe fn goes_on_from_subnormal<V, const R: usize, const N: usize, const RAGGED: bool>(&self) -> bool
+    where
+        V: Vector<Element = T>,
+    {
+        let RowPanel { columns, c, c_row, .. } = self.panel;
+        let mut found = false;
+        for i in 0..R {
+            for j in 0..N {
+                // SAFETY: the caller's promise.
+                let numbers = unsafe { load::<V, RAGGED>(c.add(i * c_row + j * LANES), columns.min(LANES)) };
+                found |= any_subnormal(numbers);
+            }
+        }
+        found
+    }
+
     /// R rows by N vectors: k strictly in order, one fused multiply-add an element, or what else its terms are. Ragged,
     /// there may be fewer columns than the vector has lanes.
     ///
@@ -299,15 +320,15 @@ impl<T: Real> Tile<T> {
         // SAFETY: reads and writes what the caller vouches for; the pointers that
         // step past the end after the last round are not read from.
         unsafe {
+            if const { S::FLUSHES } && accumulate && self.goes_on_from_subnormal::<V, R, N, RAGGED>() {
+                return self.compute::<V, S::Gradual, R, N, RAGGED>();
+            }
             let mut sums = [[V::splat(T::ZERO); N]; R];
             if accumulate {
                 for (i, row) in sums.iter_mut().enumerate() {
                     for (j, sum) in row.iter_mut().enumerate() {
                         *sum = load::<V, RAGGED>(c.add(i * c_row + j * LANES), count);
                     }
-                }
-                if const { S::FLUSHES } && sums.iter().flatten().any(|sum| any_subnormal(*sum)) {
-                    return self.compute::<V, S::Gradual, R, N, RAGGED>();
                 }
             }
             // The tile to the right is next; its part of C comes from far away.

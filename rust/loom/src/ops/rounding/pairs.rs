@@ -17,7 +17,7 @@ pub(in crate::ops) fn with_pairs<R>(
     (elements, row, rows): (&[f32], usize, Rows),
     then: impl FnOnce(Pairs<'_>) -> R,
 ) -> R {
-    let count = if row == 0 { 0 } else { elements.len() / row };
+    let count = elements.len().checked_div(row).unwrap_or(0);
     // What one row of words is made of, and how many words that is.
     let (taken, made, count) = match rows {
         Rows::Along => (row, row.div_ceil(2), count),
