@@ -8,7 +8,7 @@ use super::statistics::{FrameStatistics, KernelTime, Timing};
 use super::work::Waiting;
 use crate::error::AS_READ_BACK;
 use crate::process::generation;
-use crate::shader::{Accelerator, Allocation, Capabilities, HeldMemory, Operand};
+use crate::shader::{Accelerator, Allocation, Capabilities, HeldMemory, Operand, Speeds};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -89,6 +89,7 @@ impl Gpu {
             // Kernels count places in 32 bits.
             max_binding: limits.max_storage_buffer_binding_size.min(u32::MAX.into()) as usize,
             max_groups: limits.max_compute_workgroups_per_dimension as usize,
+            speeds: Speeds::SHIPPED,
         };
         let checked = std::env::var("LOOM_GPU_CHECKED").is_ok_and(|value| value == "1");
         Ok(Self {
@@ -110,6 +111,12 @@ impl Gpu {
             statistics: Mutex::default(),
             kernels: Mutex::default(),
         })
+    }
+
+    /// The same, which goes by these speeds from now on.
+    pub(super) fn with_speeds(mut self, speeds: Speeds) -> Self {
+        self.capabilities.speeds = speeds;
+        self
     }
 
     /// What is known of the adapter.

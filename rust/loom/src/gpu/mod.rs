@@ -22,6 +22,7 @@
 //! wait        waiting for a device, with a limit
 //! work        what is under way on one
 //! training    many training steps in one frame
+//! tuning      how fast one is, measured when it is first opened, and kept on disk
 //! ```
 
 mod adapter;
@@ -50,6 +51,7 @@ pub(crate) mod testing;
 mod tests;
 mod timer;
 mod training;
+mod tuning;
 mod wait;
 mod work;
 

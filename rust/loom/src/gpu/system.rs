@@ -2,6 +2,7 @@
 
 use super::adapter::{Adapter, AdapterList, describe, missing, rank};
 use super::device::{Gpu, left_behind};
+use super::tuning::tuned;
 use crate::process::generation;
 use crate::{Error, Result};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -95,7 +96,7 @@ pub(crate) fn open(index: usize) -> Result<Arc<Gpu>> {
     let mut opened = system.opened.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let gpu = match opened[index].known.upgrade().filter(|gpu| !gpu.is_lost()) {
         Some(gpu) => gpu,
-        None => Arc::new(Gpu::open(found.description.clone(), &found.adapter)?),
+        None => Arc::new(tuned(Gpu::open(found.description.clone(), &found.adapter)?)?),
     };
     opened[index] = Opened { kept: Some(gpu.clone()), known: Arc::downgrade(&gpu) };
     Ok(gpu)

@@ -86,7 +86,7 @@ pub struct Pairs<'a> {
     pub rows: Rows,
     /// Words from one row of them to the next.
     pub stride: usize,
-    /// The smallest exponent among numbers that are not zero, as bfloat16 stores it; 255 or more where all are zero.
+    /// The smallest exponent among numbers that are not zero, as it is stored, before rounding; 255 where there is none.
     pub least_exponent: u32,
 }
 

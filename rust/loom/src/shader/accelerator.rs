@@ -1,5 +1,6 @@
 //! A device with memory of its own, as far as operations and what persists know it.
 
+use super::speeds::Speeds;
 use crate::Result;
 use std::any::Any;
 use std::fmt::Debug;
@@ -27,6 +28,8 @@ pub struct Capabilities {
     pub max_binding: usize,
     /// Workgroups in one dimension of a dispatch.
     pub max_groups: usize,
+    /// How fast it is.
+    pub speeds: Speeds,
 }
 
 impl Capabilities {

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! accelerator  a device with memory of its own
+//! speeds       how fast it is, as far as the choice of kernels goes by it
 //! operand      parts of that memory, as kernels are handed them
 //! template     WGSL text with its constants filled in
 //! declaration  a kernel with its operands and numbers, from names
@@ -18,6 +19,7 @@ pub mod product;
 mod recorder;
 mod row_places;
 mod side_by_side;
+mod speeds;
 mod template;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -30,5 +32,6 @@ pub use recorder::{
     MAX_BINDINGS, Recorded, Recorder, ToPlace,
 };
 pub use side_by_side::Share;
+pub use speeds::{Speeds, TILES};
 pub(crate) use template::add_line;
 pub use template::{Kernel, Template};

@@ -52,6 +52,7 @@ pub use context::Cpu;
 pub(crate) use dispatch::{dispatch_bfloat16_pairs, dispatch_quads, has_bfloat16_pairs, has_quads};
 pub use elementwise::Elementwise;
 pub use float_control::FloatControl;
+pub(crate) use float16::to_bfloat16;
 pub use float16::{bfloat16_to_f32, float16_to_f32};
 pub use isa::{Isa, Level};
 pub use math::Math;

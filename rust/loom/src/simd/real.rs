@@ -1,5 +1,6 @@
 //! The two element types that networks compute in, the vectors of them, and kernels written for both.
 
+use super::float16::to_bfloat16;
 use super::isa::{Isa, Level};
 use super::math::Math;
 use crate::precision::Precision;
@@ -481,6 +482,36 @@ pub trait Decode: Vector<Element = f32, Float32 = Self> {
         let upper = Self::Words::splat(0xFFFF_0000_u32 as i32);
         let sum = Self::from_bits(a.and(upper)).mul_add(Self::from_bits(b.and(upper)), self);
         Self::from_bits(a.shift_left(16)).mul_add(Self::from_bits(b.shift_left(16)), sum)
+    }
+
+    /// Words of two numbers of bfloat16, those of `upper` in the upper halves: the nearest, ties to even, but that zero
+    /// stands for what is subnormal.
+    ///
+    /// # Safety
+    /// As [`add_bfloat16_pairs`](Decode::add_bfloat16_pairs).
+    #[inline(always)]
+    unsafe fn to_bfloat16_pairs(upper: Self, lower: Self) -> Self::Words {
+        let (upper, lower) = (upper.to_array(), lower.to_array());
+        let words: [u32; LANES] = array_of(|i| {
+            let [upper, lower] = [upper[i], lower[i]].map(|x| match x.is_subnormal() {
+                true => 0.0_f32.copysign(x),
+                false => to_bfloat16(x),
+            });
+            upper.to_bits() | lower.to_bits() >> 16
+        });
+        // SAFETY: an array of 16 words.
+        unsafe { Self::Words::load(words.as_ptr().cast()) }
+    }
+
+    /// The same of numbers that follow each other, the first of two in the upper half.
+    ///
+    /// # Safety
+    /// As [`add_bfloat16_pairs`](Decode::add_bfloat16_pairs).
+    #[inline(always)]
+    unsafe fn to_bfloat16_neighbours(first: Self, next: Self) -> Self::Words {
+        let (upper, lower) = first.unzip(next);
+        // SAFETY: the caller's promise.
+        unsafe { Self::to_bfloat16_pairs(upper, lower) }
     }
 
     /// 32 rows of 16 bytes, `offset` bytes after these addresses, as columns, written `stride` bytes apart.

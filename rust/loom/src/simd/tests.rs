@@ -376,6 +376,54 @@ fn words_and_what_they_decode_to_are_the_same_everywhere() {
     }
 }
 
+/// What operations on pairs of bfloat16 make of random numbers, as bits.
+struct OnPairs;
+
+impl Kernel<f32> for OnPairs {
+    type Output = Vec<i32>;
+
+    fn run<V: Vector<Element = f32>>(self) -> Vec<i32> {
+        on_pairs::<V::Float32>()
+    }
+}
+
+fn on_pairs<V: Decode>() -> Vec<i32> {
+    let mut numbers = Numbers(12);
+    let mut found = Vec::new();
+    for round in 0..200 {
+        let [a, b, c] = [0; 3].map(|_| {
+            let lanes = numbers.lanes::<f32>();
+            // Now and then something that is zero, subnormal or not finite.
+            let odd = [0.0, -0.0, 1e-40, -1e-45, f32::INFINITY, f32::NAN, f32::MAX, f32::MIN_POSITIVE];
+            V::load(&std::array::from_fn::<_, LANES, _>(|i| match (round + 5 * i) % 31 {
+                at if at < 8 => odd[at],
+                _ => lanes[i],
+            }))
+        });
+        // SAFETY: entered as they ask for.
+        let made = unsafe { [V::to_bfloat16_pairs(a, b), V::to_bfloat16_neighbours(b, c)] };
+        let mut bits = [0; LANES];
+        for words in made {
+            // SAFETY: an array of 16 words.
+            unsafe { words.store(bits.as_mut_ptr()) };
+            found.extend(bits);
+        }
+        // SAFETY: as above.
+        let sum = unsafe { V::splat(0.0).add_bfloat16_pairs(made[0], made[1]) };
+        // Not where zero may stand for a product.
+        let known = |x: &f32| x.is_finite() && x.abs() >= 1e-30;
+        found.extend(sum.to_array().iter().map(|x| if known(x) { x.to_bits() as i32 } else { 0 }));
+    }
+    found
+}
+
+#[test]
+fn pairs_of_bfloat16_are_the_same_everywhere() {
+    for isa in Isa::available().into_iter().filter(|isa| has_bfloat16_pairs(*isa)) {
+        assert!(dispatch_bfloat16_pairs(isa, OnPairs) == on_pairs::<Portable<f32>>(), "{isa}");
+    }
+}
+
 /// Rows of bytes become columns, between bytes that stay as they are.
 struct Turned;
 

@@ -25,6 +25,7 @@ pub fn limits(recorder: &Recorder<'_>) -> Limits {
         workgroup_bytes: capabilities.workgroup_storage,
         threads: capabilities.workgroup_threads,
         units: capabilities.has_matrix_units(),
+        speeds: capabilities.speeds,
     }
 }
 

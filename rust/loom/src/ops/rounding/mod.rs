@@ -8,7 +8,7 @@ mod pairs;
 pub(super) use pairs::with_pairs;
 
 use super::element_loops::PASS;
-use crate::simd::{Cpu, Kernel, Real, Vector};
+use crate::simd::{Cpu, Kernel, Real, Vector, to_bfloat16};
 use crate::tensor::{Buffer, Precision};
 use std::cell::Cell;
 use std::thread::LocalKey;
@@ -88,16 +88,6 @@ impl<T: Real> Kernel<T> for Round<'_, T> {
             Precision::Float64 => self.rounded.copy_from_slice(self.elements),
         }
     }
-}
-
-/// The nearest number that bfloat16 has, ties to even; NaN stays NaN.
-#[inline(always)]
-pub(super) fn to_bfloat16(value: f32) -> f32 {
-    let bits = value.to_bits();
-    let nearest = bits.wrapping_add(0x7FFF + (bits >> 16 & 1));
-    // Adding might carry a NaN's payload into its sign.
-    let kept = if bits & 0x7FFF_FFFF > 0x7F80_0000 { bits | 0x40_0000 } else { nearest };
-    f32::from_bits(kept & 0xFFFF_0000)
 }
 
 #[cfg(test)]

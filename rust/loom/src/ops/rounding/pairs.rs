@@ -1,16 +1,16 @@
 //! Operands of mixed products in words of two numbers of bfloat16, for instructions that multiply such words.
 
-use super::{Operand, to_bfloat16};
+use super::Operand;
 use crate::matrix::{Pairs, Rows};
 use crate::ops::element_loops::{PASS, rows_per_task};
-use crate::simd::{Cpu, Kernel, Real, Vector};
+use crate::simd::{Cpu, Decode, Kernel, LANES, Real, Vector, Words, dispatch_bfloat16_pairs, to_bfloat16};
 use crate::tensor::Buffer;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What stands for a zero where the smallest magnitude is looked for.
-const ZERO: u32 = 0xFFFF_0000;
-
 /// Shows `elements`, rows of `row` numbers, as words of two numbers rounded to bfloat16, in memory that the thread keeps.
+///
+/// # Panics
+/// Where the processor has no instructions for that.
 pub(in crate::ops) fn with_pairs<R>(
     cpu: &Cpu,
     operand: Operand,
@@ -31,89 +31,154 @@ pub(in crate::ops) fn with_pairs<R>(
         buffer = Buffer::working::<f32>(len);
     }
     let words = &mut buffer.as_mut_slice::<f32>()[..len];
-    let least = AtomicU32::new(u32::MAX);
+    // Numbers that are not negative are in the order of their bits.
+    let least = AtomicU32::new(f32::INFINITY.to_bits());
     let (isa, together) = (cpu.isa(), rows_per_task(taken, PASS));
+    let pad = match operand {
+        Operand::Left => 0,
+        Operand::Right => 0x8000,
+    };
     cpu.pool().for_each_chunk(bytemuck::cast_slice_mut(words), (together * made).max(1), |task, words| {
         let elements = &elements[task * together * taken..];
-        let pad = match operand {
-            Operand::Left => 0,
-            Operand::Right => 0x8000,
-        };
-        let found = f32::dispatch(isa, Pack { elements, row, rows, made, words, pad });
-        least.fetch_min(found, Ordering::Relaxed);
+        let found = dispatch_bfloat16_pairs(isa, Pack { elements, row, rows, words: &mut *words, pad });
+        least.fetch_min(found.to_bits(), Ordering::Relaxed);
+        if found < f32::MIN_POSITIVE {
+            // The instruction takes for zero what is a number of bfloat16, too.
+            pack_one_by_one(elements, row, rows, words, pad);
+        }
     });
-    let least = least.into_inner();
-    let least_exponent = if least >= ZERO { 255 } else { (least + 0x1_0000) >> 23 };
+    let least_exponent = least.into_inner() >> (f32::MANTISSA_DIGITS - 1);
     let result = then(Pairs { words, rows, stride: made, least_exponent });
     operand.memory().set(buffer);
     result
 }
 
-/// Packs some rows of words; gives the smallest magnitude that is not zero, less one of its last place.
+/// A word of two numbers.
+#[inline(always)]
+fn word(upper: f32, lower: f32) -> u32 {
+    to_bfloat16(upper).to_bits() | to_bfloat16(lower).to_bits() >> 16
+}
+
+/// A word whose lower half is `pad`.
+#[inline(always)]
+fn last_word(upper: f32, pad: u32) -> u32 {
+    to_bfloat16(upper).to_bits() | pad
+}
+
+/// What [`Pack`] does, for any numbers.
+fn pack_one_by_one(elements: &[f32], row: usize, rows: Rows, words: &mut [u32], pad: u32) {
+    match rows {
+        Rows::Along => {
+            for (words, numbers) in words.chunks_exact_mut(row.div_ceil(2)).zip(elements.chunks_exact(row)) {
+                for (to, pair) in words.iter_mut().zip(numbers.chunks(2)) {
+                    *to = match pair {
+                        [upper, lower] => word(*upper, *lower),
+                        _ => last_word(pair[0], pad),
+                    };
+                }
+            }
+        }
+        Rows::Across => {
+            for (words, numbers) in words.chunks_exact_mut(row).zip(elements.chunks(2 * row)) {
+                let (uppers, lowers) = numbers.split_at(row);
+                for (column, (to, upper)) in words.iter_mut().zip(uppers).enumerate() {
+                    *to = match lowers.get(column) {
+                        Some(lower) => word(*upper, *lower),
+                        None => last_word(*upper, pad),
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// Packs some rows of words; gives the smallest magnitude that is not zero.
 struct Pack<'a> {
     elements: &'a [f32],
     row: usize,
     rows: Rows,
-    /// Words in a row of them.
-    made: usize,
     words: &'a mut [u32],
     /// The lower half of a word that only one number is left for.
     pad: u32,
 }
 
-/// A number of bfloat16, in the upper half.
+/// The smaller of the smallest magnitudes so far and of those of these numbers that are not zero.
 #[inline(always)]
-fn upper(number: f32) -> u32 {
-    to_bfloat16(number).to_bits()
-}
-
-/// What the smallest of is looked for.
-#[inline(always)]
-fn magnitude(upper: u32) -> u32 {
-    (upper & 0x7FFF_0000).wrapping_sub(0x1_0000)
+fn smaller<V: Vector>(least: V, numbers: V) -> V {
+    let size = numbers.abs();
+    let counts = V::and(V::gt(size, V::splat(V::Element::ZERO)), V::lt(size, least));
+    V::select(counts, size, least)
 }
 
 impl Kernel<f32> for Pack<'_> {
-    type Output = u32;
+    type Output = f32;
 
     #[inline(always)]
-    fn run<V: Vector<Element = f32>>(self) -> u32 {
-        let Self { elements, row, rows, made, words, pad } = self;
-        let mut least = u32::MAX;
-        for (index, words) in words.chunks_exact_mut(made).enumerate() {
-            match rows {
-                Rows::Along => {
-                    let numbers = &elements[index * row..][..row];
-                    let (pairs, rest) = numbers.as_chunks::<2>();
-                    for (word, [first, second]) in words.iter_mut().zip(pairs) {
-                        let (first, second) = (upper(*first), upper(*second));
-                        least = least.min(magnitude(first)).min(magnitude(second));
-                        *word = first | second >> 16;
+    fn run<V: Vector<Element = f32>>(self) -> f32 {
+        // SAFETY: entered with instructions for pairs alone.
+        unsafe { self.pack::<V::Float32>() }
+    }
+}
+
+impl Pack<'_> {
+    /// # Safety
+    /// As [`Decode::add_bfloat16_pairs`].
+    #[inline(always)]
+    unsafe fn pack<V: Decode>(self) -> f32 {
+        let Self { elements, row, rows, words, pad } = self;
+        let mut least = V::splat(f32::INFINITY);
+        let mut rest = f32::INFINITY;
+        let mut one = |number: f32| {
+            if number != 0.0 && number.abs() < rest {
+                rest = number.abs();
+            }
+            number
+        };
+        match rows {
+            Rows::Along => {
+                let made = row.div_ceil(2);
+                for (words, numbers) in words.chunks_exact_mut(made).zip(elements.chunks_exact(row)) {
+                    let (mut to, mut from) = (words.chunks_exact_mut(LANES), numbers.chunks_exact(2 * LANES));
+                    for (to, from) in to.by_ref().zip(from.by_ref()) {
+                        let (first, next) = (V::load(from), V::load(&from[LANES..]));
+                        least = smaller(smaller(least, first), next);
+                        // SAFETY: the caller's promise; sixteen words.
+                        unsafe { V::to_bfloat16_neighbours(first, next).store(to.as_mut_ptr().cast()) };
                     }
-                    if let ([last], Some(word)) = (rest, words.last_mut()) {
-                        least = least.min(magnitude(upper(*last)));
-                        *word = upper(*last) | pad;
+                    // As many words as there are pairs, the last of which may be one number.
+                    let done = numbers.len() - from.remainder().len();
+                    for (to, pair) in words[done / 2..].iter_mut().zip(numbers[done..].chunks(2)) {
+                        *to = match pair {
+                            [upper, lower] => word(one(*upper), one(*lower)),
+                            _ => last_word(one(pair[0]), pad),
+                        };
                     }
                 }
-                Rows::Across => {
-                    let numbers = &elements[2 * index * row..];
-                    let (first, second) = numbers.split_at(row);
-                    if second.len() < row {
-                        for (word, first) in words.iter_mut().zip(first) {
-                            least = least.min(magnitude(upper(*first)));
-                            *word = upper(*first) | pad;
+            }
+            Rows::Across => {
+                for (words, numbers) in words.chunks_exact_mut(row).zip(elements.chunks(2 * row)) {
+                    let (uppers, lowers) = numbers.split_at(row);
+                    let whole = if lowers.len() < row { 0 } else { row / LANES * LANES };
+                    for column in (0..whole).step_by(LANES) {
+                        let (upper, lower) = (V::load(&uppers[column..]), V::load(&lowers[column..]));
+                        least = smaller(smaller(least, upper), lower);
+                        // SAFETY: the caller's promise; sixteen words.
+                        unsafe {
+                            V::to_bfloat16_pairs(upper, lower)
+                                .store(words[column..][..LANES].as_mut_ptr().cast());
                         }
-                        continue;
                     }
-                    for (word, (first, second)) in words.iter_mut().zip(first.iter().zip(&second[..row])) {
-                        let (first, second) = (upper(*first), upper(*second));
-                        least = least.min(magnitude(first)).min(magnitude(second));
-                        *word = first | second >> 16;
+                    for column in whole..row {
+                        words[column] = match lowers.get(column) {
+                            Some(lower) => word(one(uppers[column]), one(*lower)),
+                            None => last_word(one(uppers[column]), pad),
+                        };
                     }
                 }
             }
         }
-        least
+        // NaN is none of them.
+        least.reduce_min().min(rest)
     }
 }
 

@@ -1,13 +1,14 @@
 //! Which kernel for which extents: the one a small model of a large GPU finds fastest.
 //!
-//! The figures were measured on an NVIDIA H200 (132 multiprocessors). Another device gets
-//! results just as right, and in the same order of sums; only speed was tuned there.
+//! The figures were measured on an NVIDIA H200 (132 multiprocessors); how another device's speeds compare with them is in
+//! its [`Speeds`]. Whatever is chosen gives results just as right, but parts of a sum are added up in another order than the whole.
 
 use super::cut::{Cut, Limits};
 use super::few_columns::{group_rows, lanes, threads};
 use super::few_rows::MAX_ROWS;
 use super::tile::Tile;
 use super::units;
+use crate::shader::{Speeds, TILES};
 
 /// Where C is large. B's stored transpose suits [`TALL`] better.
 pub const HUGE: Tile = Tile::new(128, 256, 16, 8, 16);
@@ -52,7 +53,7 @@ struct Candidate {
 }
 
 #[rustfmt::skip]
-const CANDIDATES: [Candidate; 11] = [
+const CANDIDATES: [Candidate; TILES] = [
     Candidate { tile: HUGE, rates: [48.5, 45.0, 48.5], resident: 1, alone: 1.0, step: 2.0, single: 0.43, ends: 12.0 },
     Candidate { tile: TALL, rates: [47.5, 46.4, 41.5], resident: 1, alone: 1.0, step: 1.0, single: 0.43, ends: 18.0 },
     Candidate { tile: BROAD, rates: [47.0, 42.0, 48.0], resident: 2, alone: 0.5, step: 1.0, single: 0.4, ends: 12.0 },
@@ -66,19 +67,22 @@ const CANDIDATES: [Candidate; 11] = [
     Candidate { tile: TINY, rates: [8.5, 8.5, 8.5], resident: 12, alone: 1.0, step: 0.62, single: 0.7, ends: 0.0 },
 ];
 
-const PROCESSORS: usize = 132;
-/// Microseconds that a dispatch takes at least, the wait for what came before included.
-const DISPATCH: f64 = 2.6;
-/// Microseconds that adding up the parts takes at least.
-const REDUCE: f64 = 3.3;
+/// Tiles in the order of [`Speeds::tiles`], each with the workgroups that a multiprocessor holds, what part of its rate one
+/// of them alone reaches, and TFLOP/s of an NVIDIA H200 that is full: neither operand transposed, B, A.
+pub fn tiles() -> impl Iterator<Item = (Tile, usize, f64, [f64; 3])> {
+    CANDIDATES.iter().map(|candidate| (candidate.tile, candidate.resident, candidate.alone, candidate.rates))
+}
+
+/// Multiprocessors of the device that the figures are of.
+const MEASURED: f64 = Speeds::SHIPPED.processors as f64;
+/// Microseconds that adding up the parts takes at least, beside those of a dispatch.
+const REDUCE: f64 = 0.7;
 /// Microseconds for the loads of one step of the kernel for few columns, or of four together.
 const FEW_COLUMNS_STEP: f64 = 0.8;
 /// Microseconds that its tree takes.
 const FEW_COLUMNS_TREE: f64 = 0.5;
 /// Reads a microsecond of one multiprocessor, each of 32 neighbouring elements.
 const READS: f64 = 1700.0;
-/// Bytes a microsecond at which parts are written and read again.
-const PARTS_TRAFFIC: f64 = 2e6;
 /// Parts that are tried.
 const PARTS: [usize; 8] = [1, 2, 3, 4, 6, 8, 11, 16];
 /// The fewest products worth a part of their own.
@@ -109,9 +113,11 @@ pub(super) fn choose([rows, columns, depth]: [usize; 3], layout: Layout, limits:
     let mut best = (f64::INFINITY, Cut::Tiles(SMALL, 1));
     if few_columns {
         let rows_each = group_rows(rows);
-        best = (few_columns_time([rows, columns, depth], rows_each), Cut::FewColumns(rows_each));
+        let time = few_columns_time([rows, columns, depth], rows_each, &limits.speeds);
+        best = (time, Cut::FewColumns(rows_each));
     }
-    for candidate in &CANDIDATES {
+    for (candidate, rates) in CANDIDATES.iter().zip(&limits.speeds.tiles) {
+        let rate = candidate.rates[kind] * thousandths(rates[kind]);
         let tile = candidate.tile;
         if tile.threads() as usize > limits.threads
             || tile.workgroup_bytes(true) as usize > limits.workgroup_bytes
@@ -123,7 +129,7 @@ pub(super) fn choose([rows, columns, depth]: [usize; 3], layout: Layout, limits:
             if parts > 1 && (whole || depth / parts < LEAST_PART || tile == SLIM) {
                 break;
             }
-            let time = candidate.time([rows, columns, depth], parts, kind, single);
+            let time = candidate.time([rows, columns, depth], parts, (rate, single), &limits.speeds);
             if time < best.0 {
                 best = (time, Cut::Tiles(tile, parts));
             }
@@ -184,6 +190,7 @@ pub(super) fn choose_units(
     if !limits.units || !suits || rows * columns * depth < LEAST_UNITS {
         return None;
     }
+    let processors = limits.speeds.processors as usize;
     let groups = |tile: &Tile| rows.div_ceil(tile.rows as usize) * columns.div_ceil(tile.columns as usize);
     let fits = |tile: &Tile| {
         units::workgroup_bytes(tile, if single { 1 } else { 4 }) as usize <= limits.workgroup_bytes
@@ -203,18 +210,18 @@ pub(super) fn choose_units(
     }
     if is_thin {
         let tile = if columns <= rows { UNITS_SLIM } else { UNITS_LOW };
-        let (tile, parts) = in_parts(tile, 2 * PROCESSORS);
+        let (tile, parts) = in_parts(tile, 2 * processors);
         return fits(&tile).then_some(Cut::Units(tile, parts));
     }
-    let small = in_parts(UNITS_SMALL, 3 * PROCESSORS / 4);
+    let small = in_parts(UNITS_SMALL, 3 * processors / 4);
     let large = groups(&UNITS_LARGE);
     let mut cut = small;
-    if depth >= LONG_UNITS || large >= PROCESSORS / 2 {
-        let enough = PROCESSORS / 2;
+    if depth >= LONG_UNITS || large >= processors / 2 {
+        let enough = processors / 2;
         // The share of the multiprocessors' time that has a workgroup.
         let busy = |(tile, parts): (Tile, usize)| {
             let all = groups(&tile) * parts;
-            all as f64 / all.next_multiple_of(PROCESSORS) as f64
+            all as f64 / all.next_multiple_of(processors) as f64
         };
         cut = in_parts(UNITS_LARGE, enough);
         let is_whole = |tile: &Tile| {
@@ -230,47 +237,63 @@ pub(super) fn choose_units(
                 cut = other;
             }
         }
-        if cut.0 == UNITS_LARGE && large * cut.1 >= PROCESSORS {
+        if cut.0 == UNITS_LARGE && large * cut.1 >= processors {
             cut.0 = UNITS_BROAD;
         }
     }
     [cut, small].into_iter().find(|(tile, _)| fits(tile)).map(|(tile, parts)| Cut::Units(tile, parts))
 }
 
+/// What so many thousandths are.
+fn thousandths(number: u32) -> f64 {
+    f64::from(number) / 1000.0
+}
+
 /// Microseconds that the kernel for few columns is expected to take.
-fn few_columns_time([rows, columns, depth]: [usize; 3], rows_each: u32) -> f64 {
+fn few_columns_time([rows, columns, depth]: [usize; 3], rows_each: u32, speeds: &Speeds) -> f64 {
     let steps = depth.div_ceil(lanes(columns as u32) as usize);
     let rounds = steps / 4 + steps % 4;
-    let groups = rows.div_ceil(rows_each as usize).div_ceil(PROCESSORS);
+    let groups = rows.div_ceil(rows_each as usize).div_ceil(speeds.processors as usize);
     let warps = threads(columns as u32).div_ceil(32) as usize;
     // Four for B's elements, and about three for those of a row of A.
     let reads = groups * warps * steps * (4 + 3 * rows_each as usize);
-    DISPATCH + FEW_COLUMNS_TREE + (rounds as f64 * FEW_COLUMNS_STEP).max(reads as f64 / READS)
+    let alone = FEW_COLUMNS_TREE + (rounds as f64 * FEW_COLUMNS_STEP).max(reads as f64 / READS);
+    thousandths(speeds.dispatch) + alone * thousandths(speeds.latency)
 }
 
 impl Candidate {
-    /// Microseconds that the product is expected to take.
-    fn time(&self, [rows, columns, depth]: [usize; 3], parts: usize, kind: usize, single: bool) -> f64 {
+    /// Microseconds that the product is expected to take, at so many TFLOP/s for as many multiprocessors as were
+    /// measured, where elements may have to be loaded one at a time.
+    fn time(
+        &self,
+        [rows, columns, depth]: [usize; 3],
+        parts: usize,
+        (rate, single): (f64, bool),
+        speeds: &Speeds,
+    ) -> f64 {
         let tile = &self.tile;
         let (high, wide) = (tile.rows as usize, tile.columns as usize);
+        let (processors, latency) = (speeds.processors as usize, thousandths(speeds.latency));
         let steps = depth.div_ceil(parts).div_ceil(tile.step() as usize).max(1);
         let groups = rows.div_ceil(high) * columns.div_ceil(wide) * parts;
         // One workgroup's share of a multiprocessor that is full.
         let products = (high * wide * steps * tile.step() as usize) as f64;
-        let work = 2.0 * products * PROCESSORS as f64 / (self.rates[kind] * 1e6);
-        let busy =
-            |resident: usize| (work * (resident as f64).max(1.0 / self.alone)).max(steps as f64 * self.step);
+        let work = 2.0 * products * MEASURED / (rate * 1e6);
+        let waits = steps as f64 * self.step * latency;
+        let busy = |resident: usize| (work * (resident as f64).max(1.0 / self.alone)).max(waits);
         // Workgroups that start together end together, so the next ones fill whole multiprocessors.
-        let slots = PROCESSORS * self.resident;
+        let slots = processors * self.resident;
         let time = match groups / slots {
-            0 => busy(groups.div_ceil(PROCESSORS)),
+            0 => busy(groups.div_ceil(processors)),
             _ => busy(self.resident) * groups.div_ceil(slots) as f64,
         };
+        let dispatch = thousandths(speeds.dispatch);
         let reduce = match parts {
             1 => 0.0,
-            _ => REDUCE + (2 * parts * rows * columns * 4) as f64 / PARTS_TRAFFIC,
+            // Megabytes a second are bytes a microsecond.
+            _ => dispatch + REDUCE + (2 * parts * rows * columns * 4) as f64 / f64::from(speeds.traffic),
         };
-        DISPATCH + self.ends + if single { time / self.single } else { time } + reduce
+        dispatch + self.ends * latency + if single { time / self.single } else { time } + reduce
     }
 }
 
@@ -278,8 +301,10 @@ impl Candidate {
 mod tests {
     use super::*;
 
-    const ROOMY: Limits = Limits { workgroup_bytes: 49152, threads: 1024, units: true };
-    const SPARE: Limits = Limits { workgroup_bytes: 16384, threads: 256, units: false };
+    const ROOMY: Limits =
+        Limits { workgroup_bytes: 49152, threads: 1024, units: true, speeds: Speeds::SHIPPED };
+    const SPARE: Limits =
+        Limits { workgroup_bytes: 16384, threads: 256, units: false, speeds: Speeds::SHIPPED };
 
     const PLAIN: Layout = Layout {
         left_transposed: false,
@@ -345,6 +370,34 @@ mod tests {
         assert_eq!(choose_units([64, 512, 784], PLAIN, &ROOMY), None);
         assert_eq!(choose_units([4096, 10, 4096], PLAIN, &ROOMY), None);
         assert_eq!(choose_units([4096; 3], PLAIN, &SPARE), None);
+    }
+
+    /// A device of few multiprocessors is full with few tiles: sums are cut in fewer parts, and tiles are larger.
+    #[test]
+    fn small_devices_get_fewer_and_larger_tiles() {
+        let few = Speeds { processors: 8, ..Speeds::SHIPPED };
+        let small = Limits { speeds: few, ..ROOMY };
+        for (extents, layout) in [([64, 512, 512], PLAIN), ([1024, 384, 4096], LEFT_TRANSPOSED)] {
+            let cut = |limits| match choose(extents, layout, limits) {
+                Cut::Tiles(tile, parts) => (tile.rows * tile.columns, parts),
+                other => panic!("{other:?}"),
+            };
+            let ((area, parts), (large_area, large_parts)) = (cut(&small), cut(&ROOMY));
+            assert!(area >= large_area && parts <= 4 && (area, parts) != (large_area, large_parts));
+        }
+        assert_eq!(choose_units([1024, 512, 784], PLAIN, &small), Some(Cut::Units(UNITS_BROAD, 1)));
+        assert_eq!(choose_units([2048, 16, 2048], PLAIN, &small), Some(Cut::Units(UNITS_SLIM, 1)));
+    }
+
+    /// A tile that is slow somewhere is not chosen there.
+    #[test]
+    fn the_choice_goes_by_each_tiles_speed() {
+        let mut speeds = Speeds::SHIPPED;
+        let huge = CANDIDATES.iter().position(|candidate| candidate.tile == HUGE).unwrap();
+        speeds.tiles[huge][0] = 300;
+        let limits = Limits { speeds, ..ROOMY };
+        assert!(matches!(choose([4096; 3], PLAIN, &limits), Cut::Tiles(tile, 1) if tile != HUGE));
+        assert_eq!(choose([4096; 3], PLAIN, &ROOMY), Cut::Tiles(HUGE, 1));
     }
 
     #[test]

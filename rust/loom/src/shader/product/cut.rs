@@ -2,6 +2,7 @@
 
 use super::stream::{Stream, Weight};
 use super::tile::Tile;
+use crate::shader::Speeds;
 
 /// What a device offers the kernels.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +13,8 @@ pub struct Limits {
     pub threads: usize,
     /// Whether it multiplies f16 matrices with f32 sums, 16 x 16 at a time.
     pub units: bool,
+    /// How fast it is.
+    pub speeds: Speeds,
 }
 
 /// How the work is cut.

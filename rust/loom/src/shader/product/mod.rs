@@ -4,7 +4,7 @@
 //! convolution can hand it windows of an image. [`Problem::record`] goes from extents and layouts
 //! of plain matrices to dispatches.
 //!
-//! The order of every sum depends on the extents and the device's limits alone.
+//! The order of every sum depends on the extents and the device's limits and speeds alone.
 
 mod choose;
 mod column_sums;
@@ -32,7 +32,7 @@ pub mod units;
 pub use choose::{
     BROAD, DEEP, EVEN, HUGE, LARGE, MEDIUM, SLIM, SMALL, SQUARE, TALL, TINY, UNITS_BROAD, UNITS_EVEN,
     UNITS_FLAT, UNITS_FLAT_SINGLE, UNITS_LARGE, UNITS_LOW, UNITS_NARROW, UNITS_NARROW_SINGLE, UNITS_SLIM,
-    UNITS_SMALL,
+    UNITS_SMALL, tiles,
 };
 pub use column_sums::ColumnSums;
 pub use cut::{Cut, Limits};

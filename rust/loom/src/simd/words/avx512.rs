@@ -221,6 +221,30 @@ impl Decode for F32x16 {
     }
 
     #[inline(always)]
+    unsafe fn to_bfloat16_pairs(upper: Self, lower: Self) -> Avx512Words {
+        // SAFETY: the caller's promise; pairs and words are 64 bytes each.
+        unsafe {
+            // The halves of `lower`, then those of `upper`, dealt out in turn.
+            let halves = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(upper.0, lower.0));
+            let lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+            let places = _mm512_or_si512(
+                lanes,
+                _mm512_slli_epi32::<16>(_mm512_add_epi32(lanes, _mm512_set1_epi32(16))),
+            );
+            Avx512Words(_mm512_permutexvar_epi16(places, halves))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn to_bfloat16_neighbours(first: Self, next: Self) -> Avx512Words {
+        // SAFETY: as above.
+        unsafe {
+            let halves = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(next.0, first.0));
+            Avx512Words(_mm512_rol_epi32::<16>(halves))
+        }
+    }
+
+    #[inline(always)]
     fn negate_where(self, bits: u16) -> Self {
         Self(avx512!(_mm512_mask_xor_ps(self.0, bits, self.0, _mm512_set1_ps(-0.0))))
     }

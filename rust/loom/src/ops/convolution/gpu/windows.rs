@@ -6,8 +6,9 @@ use crate::shader::{Recorder, Shader};
 
 /// Workgroups that keep all of a device busy.
 pub(super) fn enough(recorder: &Recorder<'_>) -> usize {
-    // Software has a few threads; a large GPU 132 multiprocessors that want two or more.
-    if recorder.capabilities().software { 8 } else { 256 }
+    // Software has a few threads; a multiprocessor wants two or more.
+    let capabilities = recorder.capabilities();
+    if capabilities.software { 8 } else { (2 * capabilities.speeds.processors as usize / 32 * 32).max(16) }
 }
 
 /// Threads of a workgroup that sweeps without tiles.

@@ -6,6 +6,7 @@ use crate::gpu::testing::{self, Packed};
 use crate::ops::pointwise::Activation;
 use crate::ops::testing::{Data, Setting, numbers};
 use crate::ops::{BiasGradient, Op};
+use crate::shader::Speeds;
 use crate::shader::product::Cut;
 use crate::simd::Cpu;
 use proptest::prelude::*;
@@ -285,7 +286,7 @@ fn few_columns_take_one_dispatch() {
         finish: Finish::None,
         mixed: false,
     };
-    let limits = Limits { workgroup_bytes: 16384, threads: 256, units: false };
+    let limits = Limits { workgroup_bytes: 16384, threads: 256, units: false, speeds: Speeds::SHIPPED };
     for (rows, columns, depth) in [(64, 10, 512), (64, 8, 512), (1024, 10, 512)] {
         let Cut::FewColumns(rows_each) = problem(rows, columns, depth).choose(&limits) else {
             panic!("{rows} rows of {columns} columns in parts")

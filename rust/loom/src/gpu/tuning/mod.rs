@@ -1,0 +1,144 @@
+//! How fast a device is: shipped, or measured the first time that it is opened, and kept on disk.
+//!
+//! What is chosen by it changes the order in which long sums are added up, so that it must not change from run to run:
+//! what cannot be kept is not used.
+
+mod kept;
+mod measure;
+
+use super::adapter::Adapter;
+use super::device::Gpu;
+use crate::{Error, Result, error};
+
+/// The environment variable that says what is measured.
+pub(crate) const VARIABLE: &str = "LOOM_TUNE";
+
+/// Adapters that the shipped speeds are of, by parts of their names.
+const SHIPPED: [&str; 2] = ["H200", "H100"];
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tuning {
+    /// Nothing: the shipped speeds.
+    Off,
+    /// What all tiles have in common.
+    Quick,
+    /// Every tile.
+    Full,
+}
+
+impl Tuning {
+    const ALL: [(&'static str, Self); 3] = [("off", Self::Off), ("quick", Self::Quick), ("full", Self::Full)];
+
+    /// What this value of the variable asks for; `None` where it asks for nothing.
+    fn named(value: &str) -> Result<Option<Self>> {
+        let wanted = value.trim();
+        let found = Self::ALL.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+        match found {
+            Some((_, tuning)) => Ok(Some(tuning)),
+            None if wanted.is_empty() => Ok(None),
+            None => Err(error::unknown(
+                "value of the environment variable LOOM_TUNE:",
+                wanted,
+                Self::ALL.into_iter().map(|(name, _)| name),
+            )),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Quick => "quick",
+            Self::Full => "full",
+        }
+    }
+
+    /// What is done where nothing is asked for.
+    fn by_itself(adapter: &Adapter) -> Self {
+        let is_shipped = SHIPPED.iter().any(|name| adapter.name.contains(name));
+        if adapter.software || is_shipped { Self::Off } else { Self::Quick }
+    }
+}
+
+/// The device with its speeds, found out if need be.
+///
+/// # Errors
+/// [`Error::Value`] for a value of the variable that there is none of, [`Error::Device`] where measuring fails, and
+/// [`Error::Io`] where the variable asks for what cannot be kept.
+pub(super) fn tuned(gpu: Gpu) -> Result<Gpu> {
+    let asked = Tuning::named(&std::env::var(VARIABLE).unwrap_or_default())?;
+    let tuning = asked.unwrap_or_else(|| Tuning::by_itself(gpu.adapter()));
+    if tuning == Tuning::Off {
+        return Ok(gpu);
+    }
+    let kept = match kept::folder() {
+        Some(folder) => kept::or_made(&folder, gpu.adapter(), tuning, || measure::speeds(&gpu, tuning)),
+        None => Err(Error::Value(format!(
+            "{VARIABLE}: there is no folder for caches to keep a measurement in; set LOOM_CACHE_DIR to one"
+        ))),
+    };
+    match kept {
+        Ok(speeds) => Ok(gpu.with_speeds(speeds)),
+        // Nobody has asked for it, and what cannot be kept would differ next time.
+        Err(Error::Io { .. } | Error::Value(_)) if asked.is_none() => Ok(gpu),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::testing;
+    use crate::shader::Speeds;
+
+    #[test]
+    fn the_variable_is_understood() {
+        assert_eq!(Tuning::named("").unwrap(), None);
+        for (name, tuning) in Tuning::ALL {
+            assert_eq!(Tuning::named(&format!(" {} ", name.to_uppercase())).unwrap(), Some(tuning));
+            assert_eq!(tuning.name(), name);
+        }
+        let message = Tuning::named("fast").unwrap_err().to_string();
+        assert!(message.contains("LOOM_TUNE") && message.contains("quick"), "{message}");
+    }
+
+    #[test]
+    fn what_is_known_is_not_measured() {
+        let Some(gpu) = testing::own_gpu() else { return };
+        let named = |name: &str, software| Adapter { name: name.into(), software, ..gpu.adapter().clone() };
+        assert_eq!(Tuning::by_itself(&named("NVIDIA H200 NVL", false)), Tuning::Off);
+        assert_eq!(Tuning::by_itself(&named("llvmpipe", true)), Tuning::Off);
+        assert_eq!(Tuning::by_itself(&named("AMD Radeon 780M", false)), Tuning::Quick);
+    }
+
+    /// Measured, kept, found again, and measured anew where it is of another driver or nothing to go by.
+    #[test]
+    fn a_measurement_is_made_once() {
+        let Some(gpu) = testing::own_gpu() else { return };
+        let kept_in = tempfile::tempdir().unwrap();
+        let folder = kept_in.path().join("tuning");
+        let made = std::cell::Cell::new(0);
+        let make = || {
+            made.set(made.get() + 1);
+            measure::speeds(&gpu, Tuning::Quick)
+        };
+        let first = kept::or_made(&folder, gpu.adapter(), Tuning::Quick, make).unwrap();
+        assert!(first.is_plausible(), "{first:?}");
+        assert_eq!(kept::or_made(&folder, gpu.adapter(), Tuning::Quick, make).unwrap(), first);
+        assert_eq!(made.get(), 1);
+        let newer = Adapter { driver: "a newer one".into(), ..gpu.adapter().clone() };
+        let other = Speeds { processors: 7, ..Speeds::SHIPPED };
+        assert_eq!(kept::or_made(&folder, &newer, Tuning::Quick, || Ok(other)).unwrap(), other);
+        for file in std::fs::read_dir(&folder).unwrap() {
+            std::fs::write(file.unwrap().path(), "{\"speeds\": 3}").unwrap();
+        }
+        assert_eq!(kept::or_made(&folder, gpu.adapter(), Tuning::Quick, || Ok(other)).unwrap(), other);
+        // What is asked for in full is not taken from less.
+        let full = Speeds { processors: 9, ..Speeds::SHIPPED };
+        assert_eq!(kept::or_made(&folder, gpu.adapter(), Tuning::Full, || Ok(full)).unwrap(), full);
+        let nowhere = folder.join("file");
+        std::fs::write(&nowhere, "").unwrap();
+        let refused = kept::or_made(&nowhere, gpu.adapter(), Tuning::Quick, || Ok(other)).unwrap_err();
+        assert!(matches!(refused, Error::Io { .. }), "{refused}");
+    }
+}
