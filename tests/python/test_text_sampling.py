@@ -126,6 +126,10 @@ def test_of_equal_scores_top_k_keeps_all_and_top_p_the_first() -> None:
     assert Sampler(Sampling(temperature=5e-324), [], 5).choose(scores).token == 1
     assert Sampler(Sampling(temperature=5e-324), [], 5).choose(-scores).token == 4
     assert Sampler(Sampling(temperature=5e-324), [], 5).choose(-scores - 1.0).token == 4
+    # Where the largest score is zero it stays so, and the others are infinitely far below.
+    with np.errstate(all="raise"):
+        how = Sampling(temperature=5e-324, typical=0.5, seed=1)
+        assert Sampler(how, [], 5).choose(scores - 3.0).token in (1, 2, 3)
 
 
 def drawn(scores: Scores, count: int, prompt: list[int] | None = None, **settings: Any) -> list[int]:

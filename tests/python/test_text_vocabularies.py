@@ -177,6 +177,11 @@ def test_golden_chats_are_of_ten_families_and_more() -> None:
         "{{ messages.nothing.more }}",
         "{{ 1 / 0 }}",
         "{{ range(10 ** 9) }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{{ 'a' * 10 ** 12 }}",
+        "{{ 10 ** 12 * [1] }}",
+        "{{ 3 ** (10 ** 10) }}",
+        "{{ '%999999999999d' % 1 }}",
     ],
 )
 def test_templates_are_in_a_sandbox(source: str) -> None:
@@ -187,8 +192,13 @@ def test_templates_are_in_a_sandbox(source: str) -> None:
 def test_templates_that_are_none_and_chats_that_are_none() -> None:
     with pytest.raises(loom.SerializationError, match="line 2"):
         ChatTemplate("a\n{% if %}")
+    with pytest.raises(loom.SerializationError, match="nested too deep"):
+        ChatTemplate("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}")
     with pytest.raises(loom.ConfigError, match="messages are a list"):
         ChatTemplate("a").render("Hello")  # type: ignore[arg-type]
+    assert (
+        ChatTemplate("{{ '-' * 3 + 'a' * messages|length }}{{ 2 * 3 }}{{ 2 ** 3 }}").render([{}]) == "---a68"
+    )
     several = ChatTemplate({"default": "plain", "tool_use": "tools"})
     assert several.render([]) == "plain"
     assert several.render([], tools=[{}]) == "tools"

@@ -354,7 +354,8 @@ def _typical(shifted: NDArray[np.float64], weights: NDArray[np.float64], mass: f
     lies between them is what lies between the scores.
     """
     whole_weight = total(weights)
-    expected = total(weights * shifted) / whole_weight
+    # Those without weight add nothing, though their scores may be infinitely far below.
+    expected = total(weights * np.where(weights > 0.0, shifted, 0.0)) / whole_weight
     apart = np.abs(shifted - expected)
     order = np.argsort(apart, kind="stable")
     sums = np.add.accumulate(weights[order])

@@ -1,0 +1,233 @@
+"""Chats in tokens: special tokens are what the template writes, and never what people have said."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loom.errors import ConfigError
+from loom.text.errors import OptionError
+from loom.text.templates import ChatTemplate
+from loom.text.tokens import check_characters
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+    from loom.text.vocabulary import Vocabulary
+
+__all__ = ["Chat", "Chats"]
+
+_MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
+"""Characters that Unicode keeps free for what goes on inside programs, so that texts have none of them."""
+
+_OWN = "assistant"
+
+_OF_CHATS = frozenset(("self", "messages", "tools", "documents", "answer", "add_generation_prompt"))
+"""What is told of a chat by itself, and is none of the values that a template reads besides."""
+
+
+class Chat(NamedTuple):
+    """A chat whose messages are to be read as text.
+
+    Args:
+        messages: The messages, in which marks stand within whatever would be read as a special token.
+        given: The tools and documents, likewise.
+        mark: The mark; "" where there is none.
+    """
+
+    messages: list[Any]
+    given: dict[str, Any]
+    mark: str
+
+
+class Chats:
+    """Writes chats by a template, and makes tokens of them.
+
+    A tokenizer searches a text for special tokens before anything else. What somebody has said could so end
+    his turn, and begin one of the system. So a mark is put within whatever of a message a tokenizer would
+    take for one, and a copy of the tokenizer leaves marks out once it has searched.
+
+    Args:
+        vocabulary: Whose special tokens, and which ends, are kept from messages.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        added = vocabulary.tokenizer.get_added_tokens_decoder()
+        # A token of a single character has no place for a mark.
+        self._texts = {
+            number: str(token.content)
+            for number, token in added.items()
+            if (token.special or number in vocabulary.end) and len(str(token.content)) > 1
+        }
+        longest_first = sorted(self._texts.values(), key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        self._reading: dict[str, Tokenizer] = {}
+        self._lock = Lock()
+
+    @property
+    def template(self) -> ChatTemplate:
+        """How a chat is written.
+
+        Raises:
+            ConfigError: The model has no chat template.
+        """
+        template = self.vocabulary.template
+        if template is None:
+            raise ConfigError(
+                "the model has no chat template, as one that was trained on chats would have: use generate "
+                "or complete, or give Vocabulary a ChatTemplate"
+            )
+        return template
+
+    def text(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        given: Mapping[str, Any],
+        values: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Returns a chat as one text.
+
+        Args:
+            messages: The messages.
+            given: The tools and documents.
+            values: What else the template reads.
+
+        Raises:
+            ConfigError: There is no template, or it refuses the chat, or values hold what is told by itself.
+        """
+        return self.template.render(messages, **given, **_checked(values))
+
+    def tokens(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        given: Mapping[str, Any],
+        values: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Returns the tokens of a chat; see `text`.
+
+        Raises:
+            ConfigError: As in `text`, or a message spells a special token that cannot be read as text.
+        """
+        template = self.template
+        chat = self.marked(template, messages, {**given, **_checked(values)})
+        return list(self.encode(template.render(chat.messages, **chat.given), chat.mark).ids)
+
+    def marked(
+        self, template: ChatTemplate, messages: Sequence[Mapping[str, Any]], given: Mapping[str, Any]
+    ) -> Chat:
+        """Returns a chat of which a template makes the same text, but for marks.
+
+        Args:
+            template: The template.
+            messages: The messages.
+            given: What `ChatTemplate.render` takes besides, such as tools.
+
+        Raises:
+            ConfigError: The template refuses the chat, or does something with a special token in a message.
+        """
+        plain = template.render(messages, **given)
+        try:
+            return self._marked_as(template, messages, given, plain)
+        except RecursionError as error:
+            raise ConfigError("a message holds values in values in values, too deep to read") from error
+
+    def _marked_as(
+        self,
+        template: ChatTemplate,
+        messages: Sequence[Mapping[str, Any]],
+        given: Mapping[str, Any],
+        plain: str,
+    ) -> Chat:
+        told = {name: given[name] for name in ("tools", "documents") if given.get(name)}
+        if not self._spells([*messages, told]):
+            return Chat([*messages], dict(given), "")
+        mark = next((each for each in _MARKS if each not in plain), "")
+        every = [self._marked(message, mark) for message in messages]
+        # A template may look into what the model itself has said, such as for the end of its thoughts.
+        others = [
+            message if message.get("role") == _OWN else guarded
+            for message, guarded in zip(messages, every, strict=True)
+        ]
+        with_marks = {**given, **self._marked(told, mark)}
+        for chosen in (every, others):
+            if mark and template.render(chosen, **with_marks).replace(mark, "") == plain:
+                return Chat(chosen, with_marks, mark)
+        raise ConfigError(
+            "a message spells a special token, and the chat template does not write it as it is, so that it "
+            "cannot be read as text: leave it out, or have generate(chat_text(messages)) read it as the token"
+        )
+
+    def encode(self, text: str, mark: str) -> Encoding:
+        """Returns the tokens of a chat, with their places in its text.
+
+        Args:
+            text: What a template has written.
+            mark: The chat's mark.
+
+        Raises:
+            ConfigError: The tokenizer makes a special token of text.
+        """
+        check_characters(text)
+        if not mark:
+            return self.vocabulary.tokenizer.encode(text, add_special_tokens=False)
+        with self._lock:
+            if mark not in self._reading:
+                self._reading[mark] = self._reader(mark)
+        found = self._reading[mark].encode(text, add_special_tokens=False)
+        for token, (start, stop) in zip(found.ids, found.offsets, strict=True):
+            # A model of pieces may have such a token among its pieces.
+            if token in self._texts and mark in text[start:stop]:
+                raise ConfigError(
+                    f"a message spells {self._texts[token]!r}, and the tokenizer has no other tokens for "
+                    "that text: leave it out"
+                )
+        return found
+
+    def _spells(self, value: object) -> bool:
+        if isinstance(value, str):
+            return self._pattern.search(value) is not None
+        if isinstance(value, Mapping):
+            return any(map(self._spells, value.values()))
+        return isinstance(value, (list, tuple)) and any(map(self._spells, value))
+
+    def _marked(self, value: Any, mark: str) -> Any:  # noqa: ANN401 - whatever messages hold
+        if isinstance(value, str):
+            text = value
+            # What two special tokens have in common needs a mark in each.
+            while (found := self._pattern.search(text)) is not None:
+                place = found.start() + 1
+                text = text[:place] + mark + text[place:]
+            return text
+        if isinstance(value, Mapping):
+            return {name: self._marked(each, mark) for name, each in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._marked(each, mark) for each in value]
+        return value
+
+    def _reader(self, mark: str) -> Tokenizer:
+        """Returns a tokenizer that leaves marks out, once it has searched a text for special tokens."""
+        from tokenizers import Tokenizer, normalizers
+
+        held = json.loads(self.vocabulary.tokenizer.to_str())
+        for entry in held["added_tokens"]:
+            # Those that are searched for afterwards would be found there.
+            entry["normalized"] = entry["normalized"] and entry["id"] not in self._texts
+        reading = Tokenizer.from_str(json.dumps(held))
+        own = reading.normalizer
+        steps = [normalizers.Replace(mark, ""), *([] if own is None else [own])]
+        reading.normalizer = normalizers.Sequence(steps)
+        return reading
+
+
+def _checked(values: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns what a template reads besides a chat itself, if that is what it is."""
+    told = sorted(_OF_CHATS & (values or {}).keys())
+    if told:
+        raise OptionError(
+            f"chat: values are what else the template reads; {told[0]} is told by chat itself", "values"
+        )
+    return dict(values or {})
