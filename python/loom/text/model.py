@@ -53,7 +53,8 @@ class LanguageModel:
             where it ends in a softmax probabilities; an encoder is for `embed` alone.
         vocabulary: The tokenizer, or that and what else there is to say of the text.
         capacity: The most tokens of a prompt and its answer together; the network's steps, at most 4096,
-            where None, and 4096 of a network that reads any number. Each answer under way has keys and values for so many tokens.
+            where None, and 4096 of a network that reads any number. Each answer under way has keys and values
+            for so many tokens.
         kept: How many sessions are kept whose answers have ended, so that a text that goes on from theirs is
             read from there on.
         cache_dtype: What keys and values are kept as, "float16" or "q8_0", as in `loom.Session`: half or a
