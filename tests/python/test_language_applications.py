@@ -61,6 +61,27 @@ def test_limits() -> None:
     assert sorted(answer.status_code for answer in answers) == [200, 429]
 
 
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        *[(f"{scheme} key", 200) for scheme in ("Bearer", "bearer", "BEARER ")],
+        *[(wrong, 401) for wrong in ("key", "Basic key", "Bearer", "Bearer ke", "Bearer k\u00e9y", "")],
+    ],
+)
+def test_keys(header: str, status: int) -> None:
+    import httpx
+
+    app = create_language_app(model(), LanguageSettings(api_key="key"))
+
+    async def ask() -> int:
+        transport = httpx.ASGITransport(app=app)
+        headers = [(b"authorization", header.encode("latin-1"))]
+        async with httpx.AsyncClient(transport=transport, base_url="http://loom", headers=headers) as client:
+            return (await client.get("/v1/models")).status_code
+
+    assert asyncio.run(ask()) == status
+
+
 def test_guesses_ahead_change_no_answer() -> None:
     body = {"prompt": "a b a b a b", "seed": 3, "max_tokens": 30, "temperature": 0.5}
     small = LanguageModel(decoder(400, blocks=1), Vocabulary(byte_level()), capacity=100)

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any, Literal, TypeVar
 
 from loom._native import __version__
-from loom.errors import ConfigError, LoomError
+from loom.errors import InvalidValueError, LoomError
 from loom.serving.bodies import body_within
 from loom.serving.limits import RateLimit
 from loom.serving.measures import LanguageMeasures
@@ -29,7 +29,7 @@ from loom.serving.openai_requests import (
 from loom.serving.settings import LanguageSettings
 from loom.serving.turns import Turns
 from loom.text import ContextLengthError, Generation, LanguageModel, Options
-from loom.text.errors import OptionError
+from loom.text.errors import FormError, OptionError
 
 __all__ = ["language_application"]
 
@@ -79,7 +79,10 @@ def language_application(
 
     @app.exception_handler(HTTPException)
     async def unknown(_: Request, error: HTTPException) -> Response:
-        return refusal(RequestError(str(error.detail), None, error.status_code))
+        told = refusal(RequestError(str(error.detail), None, error.status_code))
+        # Such as which methods there are.
+        told.headers.update(error.headers or {})
+        return told
 
     @app.exception_handler(Exception)
     async def broken(_: Request, error: Exception) -> Response:
@@ -87,7 +90,9 @@ def language_application(
         return refusal(RequestError(told, None, 500))
 
     def check_key(request: Request) -> None:
-        given = request.headers.get("authorization", "").removeprefix("Bearer ").encode()
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        # The scheme's letters may be of either case; a header may hold any bytes.
+        given = key.strip().encode() if scheme.lower() == "bearer" else b""
         if settings.api_key is not None and not hmac.compare_digest(given, settings.api_key.encode()):
             raise RequestError(
                 "Incorrect API key provided: this server asks for one, as Authorization: Bearer KEY",
@@ -219,7 +224,7 @@ def language_application(
                 return await _while_listening(request, embedded(asked, deadline))
             # Long texts take a while to become tokens.
             generations = await asyncio.wait_for(run_in_threadpool(begun, asked), deadline - monotonic())
-        except ConfigError as error:
+        except InvalidValueError as error:
             raise _blamed(error, asked) from error
         if asked.stream:
             return StreamingResponse(
@@ -315,6 +320,8 @@ def _as_refusal(error: BaseException, settings: LanguageSettings) -> RequestErro
     """Returns what is told of an error."""
     if isinstance(error, RequestError):
         return error
+    if isinstance(error, FormError):
+        return RequestError(str(error), "response_format")
     if isinstance(error, asyncio.TimeoutError):
         return RequestError(f"not answered within {settings.timeout:g} seconds", None, 504)
     # What a request asks for is wrong by its value, or the network has failed.
@@ -332,7 +339,9 @@ _ASKED = {
 _TEXTS = {ChatRequest: "messages", CompletionRequest: "prompt", EmbeddingRequest: "input"}
 
 
-def _blamed(error: ConfigError, request: CompletionRequest | ChatRequest | EmbeddingRequest) -> RequestError:
+def _blamed(
+    error: InvalidValueError, request: CompletionRequest | ChatRequest | EmbeddingRequest
+) -> RequestError:
     """Returns what is told of a request that the model refuses, with what of it is wrong."""
     if isinstance(error, OptionError):
         return RequestError(str(error), _ASKED.get(error.option, error.option))

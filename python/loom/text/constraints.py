@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loom.errors import ConfigError, StateError
+from loom.errors import ConfigError
 from loom.extras import require
-from loom.text.errors import OptionError
+from loom.text.errors import FormError, OptionError
+from loom.text.tokens import check_characters
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -62,6 +63,10 @@ def form_of(regex: object = None, json_schema: object = None, grammar: object = 
         return name, _json_grammar(library, value)
     if not isinstance(value, str) or not value:
         raise OptionError(f"generate: {name} must be a text that is not empty, got {value!r:.60}", name)
+    try:
+        check_characters(value)
+    except ConfigError as error:
+        raise OptionError(f"generate: {name}: {error}", name) from error
     if name == "regex":
         return name, str(library.LLMatcher.grammar_from_regex(value))
     try:
@@ -218,7 +223,7 @@ class Constraint:
         besides would end it anywhere.
 
         Raises:
-            StateError: None may: the vocabulary has no token for what must come, or it is too much to read.
+            FormError: None may: the vocabulary has no token for what must come, or it is too much to read.
         """
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         self._check()
@@ -228,7 +233,7 @@ class Constraint:
         words[self._end] = may_end
         tokens = np.flatnonzero(words)
         if not len(tokens):
-            raise StateError(_ENDS_ALONE if spelled else _STUCK)
+            raise FormError(_ENDS_ALONE if spelled else _STUCK)
         return tokens
 
     def ends(self, token: int) -> bool:
@@ -266,4 +271,4 @@ class Constraint:
     def _check(self) -> None:
         if self._matcher.is_error():
             told = str(self._matcher.get_error()).strip().splitlines()
-            raise StateError(f"{_STUCK} ({told[0] if told else 'no reason given'})")
+            raise FormError(f"{_STUCK} ({told[0] if told else 'no reason given'})")

@@ -72,7 +72,7 @@ class Embedder:
         if steps is not None and longest > steps:
             raise ConfigError(f"embed: a text has {longest} tokens; the network reads {steps}: shorten it")
         if steps is None:
-            y: Sequence[NDArray[Any]] = self._network.predict([np.asarray(row) for row in rows])
+            y: Any = self._network.predict([np.asarray(row) for row in rows])
         elif min(len(row) for row in rows) == steps or self._leaves_out_padding():
             x = np.full((len(rows), steps), self._pad or 0, np.int64)
             for place, row in enumerate(rows):
