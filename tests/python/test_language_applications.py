@@ -82,6 +82,15 @@ def test_keys(header: str, status: int) -> None:
     assert asyncio.run(ask()) == status
 
 
+def test_the_likeliest_tokens_by_no_probability_at_all() -> None:
+    app = create_language_app(model(), LanguageSettings())
+    body: dict[str, Any] = {"prompt": "Once", "max_tokens": 6, "ignore_eos": True}
+    narrow, greedy = asked(
+        app, ("completions", {**body, "top_p": 0}), ("completions", {**body, "temperature": 0})
+    )
+    assert narrow.json()["choices"] == greedy.json()["choices"]
+
+
 def test_guesses_ahead_change_no_answer() -> None:
     body = {"prompt": "a b a b a b", "seed": 3, "max_tokens": 30, "temperature": 0.5}
     small = LanguageModel(decoder(400, blocks=1), Vocabulary(byte_level()), capacity=100)

@@ -280,8 +280,28 @@ def test_folders_that_are_damaged(tmp_path: Path) -> None:
     (folder / "generation_config.json").write_text("[1]")
     with pytest.raises(loom.SerializationError, match="holds no object"):
         loom.text.load(folder)
+    for wrong in (
+        '{"temperature": -1}',
+        '{"top_k": 1e999}',
+        '{"min_p": NaN}',
+        '{"do_sample": false, "top_k": -1}',
+    ):
+        (folder / "generation_config.json").write_text(wrong)
+        with pytest.raises(loom.SerializationError, match=r"generation_config\.json recommends what is none"):
+            loom.text.load(folder)
+    (folder / "generation_config.json").write_text('{"top_p": 0.0, "temperature": 2.0}')
+    narrow = loom.text.load(folder)
+    assert (
+        narrow.complete("Once", max_tokens=5).text
+        == narrow.complete("Once", max_tokens=5, temperature=0).text
+    )
     (folder / "tokenizer.json").write_text("{}")
     with pytest.raises(loom.SerializationError, match="is no tokenizer"):
+        loom.text.load(folder)
+    (folder / "tokenizer.json").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    )
+    with pytest.raises(loom.SerializationError, match="Git LFS"):
         loom.text.load(folder)
     (folder / "tokenizer.json").rename(folder / "tokenizer.model")
     with pytest.raises(loom.FileError, match=r"only tokenizer\.model"):

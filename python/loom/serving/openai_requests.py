@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from loom.errors import LoomError
 from loom.text import Options, Sampling
+from loom.text.sampling import LEAST_MASS
 
 __all__ = ["ChatRequest", "CompletionRequest", "EmbeddingRequest", "RequestError", "read_request"]
 
@@ -264,6 +265,9 @@ def _options(fields: _Fields, limit: int | None, logprobs: int | None) -> Option
     for name, ours in _SAMPLING.items():
         value = fields.take(name, (int, float), "a number")
         if value is not None:
+            if name == "top_p" and value == 0:
+                # OpenAI's interface takes it, for the likeliest token alone.
+                value = LEAST_MASS
             options[ours] = value
             _checked(name, {ours: value})
     seed = fields.take("seed", int, "a whole number")

@@ -17,9 +17,12 @@ from loom.errors import ConfigError
 from loom.text.arithmetic import exponentials, logarithm, total
 from loom.text.errors import OptionError
 
-__all__ = ["Choice", "Draws", "Sampler", "Sampling", "log_probabilities"]
+__all__ = ["LEAST_MASS", "Choice", "Draws", "Sampler", "Sampling", "log_probabilities"]
 
 _WHERE = "Sampling"
+
+LEAST_MASS = 2.0**-100
+"""What `top_p` is where others say 0: the likeliest token alone. It is a number in float32, too."""
 
 
 @dataclass(frozen=True)
