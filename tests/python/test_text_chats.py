@@ -110,6 +110,31 @@ def test_templates_that_look_for_special_tokens() -> None:
             other.chat([{"role": "user", "content": "a<|end|>b"}])
 
 
+def test_what_begins_a_turn_need_not_be_special() -> None:
+    # As files have it that call such tokens ones of users, and as templates look for what tools gave.
+    tokenizer = byte_level()
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ("<turn>", "<told>", "<thought>")])
+    source = (
+        "{% for m in messages %}<turn>{{ m.role }} {% if m.content.startswith('<told>') %}told {% endif %}"
+        "{{ m.content.split('<thought>')[-1] }}</s>{% endfor %}"
+    )
+    talks = model(tokenizer, source)
+    numbers = {text: tokenizer.token_to_id(text) for text in ("<turn>", "<told>", "<thought>", "</s>")}
+
+    def counts(*contents: str) -> dict[str, int]:
+        messages = [
+            {"role": "assistant" if turn else "user", "content": text} for turn, text in enumerate(contents)
+        ]
+        tokens = talks.chats.tokens(messages, {})
+        assert talks.decode(tokens, special=True) == talks.chat_text(messages)
+        return {text: tokens.count(number) for text, number in numbers.items()}
+
+    assert counts("a<turn>b") == {"<turn>": 1, "<told>": 0, "<thought>": 0, "</s>": 1}
+    assert counts("a", "b<turn>c<thought>d<told>") == {"<turn>": 2, "<told>": 1, "<thought>": 0, "</s>": 2}
+    assert counts("<told>a</s>") == {"<turn>": 1, "<told>": 1, "<thought>": 0, "</s>": 1}
+    assert counts("a</s><turn>") == {"<turn>": 1, "<told>": 0, "<thought>": 0, "</s>": 1}
+
+
 def test_what_no_other_tokens_say_is_refused() -> None:
     pieces = Tokenizer(models.Unigram([("<unk>", 0.0), ("</s>", 0.0), ("a", -1.0), ("<", -9.0)], unk_id=0))
     pieces.decoder = decoders.Fuse()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,20 +51,22 @@ class Chats:
     take for one, and a copy of the tokenizer leaves marks out once it has searched.
 
     Args:
-        vocabulary: Whose special tokens, and which ends, are kept from messages.
+        vocabulary: Whose special tokens, ends, and what its template writes of other tokens that texts are
+            searched for, are kept from messages.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         added = vocabulary.tokenizer.get_added_tokens_decoder()
         # A token of a single character has no place for a mark.
-        self._texts = {
-            number: str(token.content)
-            for number, token in added.items()
-            if (token.special or number in vocabulary.end) and len(str(token.content)) > 1
-        }
-        longest_first = sorted(self._texts.values(), key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        texts = {number: text for number, token in added.items() if len(text := str(token.content)) > 1}
+        special = {number for number, token in added.items() if token.special} | vocabulary.end
+        template = vocabulary.template
+        source = "" if template is None else "\n".join(template.sources.values())
+        # Files may call what begins a turn no special token, though the template writes it.
+        self._texts = {number: text for number, text in texts.items() if number in special or text in source}
+        self._all = _any_of(self._texts.values())
+        self._special = _any_of(text for number, text in self._texts.items() if number in special)
         self._reading: dict[str, Tokenizer] = {}
         self._lock = Lock()
 
@@ -143,17 +145,16 @@ class Chats:
         plain: str,
     ) -> Chat:
         told = {name: given[name] for name in ("tools", "documents") if given.get(name)}
-        if not self._spells([*messages, told]):
+        if not _spells([*messages, told], self._all):
             return Chat([*messages], dict(given), "")
         mark = next((each for each in _MARKS if each not in plain), "")
-        every = [self._marked(message, mark) for message in messages]
-        # A template may look into what the model itself has said, such as for the end of its thoughts.
-        others = [
-            message if message.get("role") == _OWN else guarded
-            for message, guarded in zip(messages, every, strict=True)
-        ]
-        with_marks = {**given, **self._marked(told, mark)}
-        for chosen in (every, others):
+        own = [message.get("role") == _OWN for message in messages]
+        # Templates may look for such text: for what was called, and in what the model itself has said for the
+        # end of its thoughts.
+        for of_others, of_own in ((self._all, self._special), (self._special,) * 2, (self._special, None)):
+            patterns = [of_own if is_own else of_others for is_own in own]
+            chosen = [_marked(*each, mark) for each in zip(messages, patterns, strict=True)]
+            with_marks = {**given, **_marked(told, of_others, mark)}
             if mark and template.render(chosen, **with_marks).replace(mark, "") == plain:
                 return Chat(chosen, with_marks, mark)
         raise ConfigError(
@@ -187,27 +188,6 @@ class Chats:
                 )
         return found
 
-    def _spells(self, value: object) -> bool:
-        if isinstance(value, str):
-            return self._pattern.search(value) is not None
-        if isinstance(value, Mapping):
-            return any(map(self._spells, value.values()))
-        return isinstance(value, (list, tuple)) and any(map(self._spells, value))
-
-    def _marked(self, value: Any, mark: str) -> Any:  # noqa: ANN401 - whatever messages hold
-        if isinstance(value, str):
-            text = value
-            # What two special tokens have in common needs a mark in each.
-            while (found := self._pattern.search(text)) is not None:
-                place = found.start() + 1
-                text = text[:place] + mark + text[place:]
-            return text
-        if isinstance(value, Mapping):
-            return {name: self._marked(each, mark) for name, each in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self._marked(each, mark) for each in value]
-        return value
-
     def _reader(self, mark: str) -> Tokenizer:
         """Returns a tokenizer that leaves marks out, once it has searched a text for special tokens."""
         from tokenizers import Tokenizer, normalizers
@@ -231,3 +211,35 @@ def _checked(values: Mapping[str, Any] | None) -> dict[str, Any]:
             f"chat: values are what else the template reads; {told[0]} is told by chat itself", "values"
         )
     return dict(values or {})
+
+
+def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
+    """Returns the pattern of any of some texts, the longest where several begin at one place."""
+    longest_first = sorted(texts, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+
+def _spells(value: object, pattern: re.Pattern[str]) -> bool:
+    """Whether a text in what messages hold has what a pattern looks for."""
+    if isinstance(value, str):
+        return pattern.search(value) is not None
+    if isinstance(value, Mapping):
+        return any(_spells(each, pattern) for each in value.values())
+    return isinstance(value, (list, tuple)) and any(_spells(each, pattern) for each in value)
+
+
+def _marked(value: Any, pattern: re.Pattern[str] | None, mark: str) -> Any:  # noqa: ANN401 - of any kind
+    """Returns what messages hold with a mark within all that a pattern looks for."""
+    if pattern is None:
+        return value
+    if isinstance(value, str):
+        text = value
+        # What two special tokens have in common needs a mark in each.
+        while pattern.search(text) is not None:
+            text = pattern.sub(lambda found: found[0][0] + mark + found[0][1:], text)
+        return text
+    if isinstance(value, Mapping):
+        return {name: _marked(each, pattern, mark) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_marked(each, pattern, mark) for each in value]
+    return value
