@@ -174,6 +174,7 @@ class Constraints:
 
         Raises:
             ConfigError: The form is wrong, or more than llguidance reads.
+            FormError: No token of the vocabulary begins an answer of that form, or it is too much to read.
         """
         library = require("llguidance", extra="text", purpose=f"{form[0]}=")
         if self._token_bytes.apart:
@@ -191,7 +192,10 @@ class Constraints:
         if matcher.is_error():
             told = str(matcher.get_error()).strip().splitlines()
             raise OptionError(f"generate: {form[0]}: {told[0] if told else 'it is not understood'}", form[0])
-        return Constraint(matcher, self.words, end)
+        made = Constraint(matcher, self.words, end)
+        # What begins an answer takes the longest to find; who asks for what nothing begins is told at once.
+        made.allowed()
+        return made
 
     def _vocabulary(self, library: Any) -> Any:  # noqa: ANN401 - llguidance
         added = self._tokenizer.get_added_tokens_decoder()
@@ -215,6 +219,7 @@ class Constraint:
         self._matcher = matcher
         self._words = words
         self._end = np.array(sorted(token for token in end if token < words), np.int64)
+        self._next: NDArray[np.int64] | None = None
 
     def allowed(self) -> NDArray[np.int64]:
         """Returns the tokens that may come next, in the order of their ids; those that end it among them.
@@ -225,6 +230,11 @@ class Constraint:
         Raises:
             FormError: None may: the vocabulary has no token for what must come, or it is too much to read.
         """
+        if self._next is None:
+            self._next = self._found()
+        return self._next
+
+    def _found(self) -> NDArray[np.int64]:
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         self._check()
         mask = np.unpackbits(bits, bitorder="little")[: self._words + 1]
@@ -250,6 +260,7 @@ class Constraint:
         Args:
             token: Its id.
         """
+        self._next = None
         self._matcher.consume_token(token)
         self._check()
 
@@ -266,7 +277,9 @@ class Constraint:
 
     def fork(self) -> Constraint:
         """Returns one that stands where this does, and goes on by itself."""
-        return Constraint(self._matcher.deep_copy(), self._words, frozenset(self._end.tolist()))
+        other = Constraint(self._matcher.deep_copy(), self._words, frozenset(self._end.tolist()))
+        other._next = self._next
+        return other
 
     def _check(self) -> None:
         if self._matcher.is_error():
