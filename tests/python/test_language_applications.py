@@ -123,6 +123,47 @@ def asked_apart(app: Any, path: str, body: dict[str, Any]) -> list[Any]:
     return asked(app, (path, body))
 
 
+def test_streams_are_requests_under_way() -> None:
+    import httpx
+
+    app = create_language_app(model(), LanguageSettings(max_requests=1))
+    body: dict[str, Any] = {"prompt": "a", "max_tokens": 150, "ignore_eos": True}
+
+    async def ask() -> list[int]:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://loom") as client:
+            first = asyncio.ensure_future(client.post("/v1/completions", json={**body, "stream": True}))
+            while "loom_answers_running 1.0" not in (await client.get("/metrics")).text:
+                await asyncio.sleep(0.001)
+            second = await client.post("/v1/completions", json=body)
+            return [(await first).status_code, second.status_code]
+
+    assert asyncio.run(ask()) == [200, 503]
+    assert asyncio.run(ask()) == [200, 503]
+
+
+def test_a_body_that_never_ends() -> None:
+    app = create_language_app(model(), LanguageSettings(timeout=0.1, max_requests=1))
+    told: list[Any] = []
+    pieces = [{"type": "http.request", "body": b'{"prompt":', "more_body": True}]
+
+    async def receive() -> Any:
+        if pieces:
+            return pieces.pop()
+        return await asyncio.sleep(30, {"type": "http.disconnect"})
+
+    async def send(message: Any) -> None:
+        told.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": [], "query_string": b""}
+    scope |= {"http_version": "1.1", "scheme": "http", "server": ("loom", 80), "client": ("here", 1)}
+    asyncio.run(asyncio.wait_for(app(scope, receive, send), 20))
+    assert told[0]["status"] == 504
+    # Its place is free again.
+    (answer,) = asked(app, ("completions", {"prompt": ""}))
+    assert answer.status_code == 400
+
+
 def test_a_stream_that_fails_says_why() -> None:
     broken = model()
     factors = {"0.0.0.5.weight": 1e5, "0.0.0.6.weight": 1e37}

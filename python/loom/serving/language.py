@@ -57,10 +57,21 @@ def language_application(
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
 
+    under_way = 0
+
+    class Stream(StreamingResponse):
+        """An answer that is under way until the last of it is sent."""
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI's
+            nonlocal under_way
+            try:
+                await super().__call__(scope, receive, send)
+            finally:
+                under_way -= 1
+
     turns = Turns(model.batch(settings.max_running), settings.max_running)
     measures = LanguageMeasures(lambda: turns.running, lambda: turns.waiting)
     limit = RateLimit(settings.rate)
-    under_way = 0
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -215,7 +226,8 @@ def language_application(
         return JSONResponse(embeddings(vectors, tokens, settings.name, packed=request.packed))
 
     async def answered(path: str, request: Request, deadline: float) -> Response:
-        body = await body_within(request, settings.max_bytes)
+        # Who sends no more of it has a place among those under way.
+        body = await asyncio.wait_for(body_within(request, settings.max_bytes), deadline - monotonic())
         if body is None:
             raise RequestError(f"a body has {settings.max_bytes:,} bytes at most", None, 413)
         asked = read_request(path, body, settings.name, settings.max_tokens, settings.max_choices)
@@ -227,7 +239,7 @@ def language_application(
         except InvalidValueError as error:
             raise _blamed(error, asked) from error
         if asked.stream:
-            return StreamingResponse(
+            return Stream(
                 events(asked, generations, deadline),
                 media_type="text/event-stream",
                 headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
@@ -238,7 +250,7 @@ def language_application(
         nonlocal under_way
         began = monotonic()
         under_way += 1
-        wait = None
+        wait, answer = None, None
         try:
             check_key(request)
             wait = limit.wait(request.client.host if request.client else "") or None
@@ -256,7 +268,8 @@ def language_application(
         except (asyncio.TimeoutError, LoomError) as error:
             answer = refusal(_as_refusal(error, settings), wait)
         finally:
-            under_way -= 1
+            if not isinstance(answer, Stream):
+                under_way -= 1
         measures.request(f"/v1/{path}", answer.status_code, monotonic() - began)
         return answer
 
