@@ -36,11 +36,13 @@ class Chat(NamedTuple):
         messages: The messages, in which marks stand within whatever would be read as a special token.
         given: The tools and documents, likewise.
         mark: The mark; "" where there is none.
+        text: What the template has made of them.
     """
 
     messages: list[Any]
     given: dict[str, Any]
     mark: str
+    text: str
 
 
 class Chats:
@@ -114,9 +116,8 @@ class Chats:
         Raises:
             ConfigError: As in `text`, or a message spells a special token that cannot be read as text.
         """
-        template = self.template
-        chat = self.marked(template, messages, {**given, **_checked(values)})
-        return list(self.encode(template.render(chat.messages, **chat.given), chat.mark).ids)
+        chat = self.marked(self.template, messages, {**given, **_checked(values)})
+        return list(self.encode(chat.text, chat.mark).ids)
 
     def marked(
         self, template: ChatTemplate, messages: Sequence[Mapping[str, Any]], given: Mapping[str, Any]
@@ -146,7 +147,7 @@ class Chats:
     ) -> Chat:
         told = {name: given[name] for name in ("tools", "documents") if given.get(name)}
         if not _spells([*messages, told], self._all):
-            return Chat([*messages], dict(given), "")
+            return Chat([*messages], dict(given), "", plain)
         mark = next((each for each in _MARKS if each not in plain), "")
         own = [message.get("role") == _OWN for message in messages]
         # Templates may look for such text: for what was called, and in what the model itself has said for the
@@ -155,8 +156,9 @@ class Chats:
             patterns = [of_own if is_own else of_others for is_own in own]
             chosen = [_marked(*each, mark) for each in zip(messages, patterns, strict=True)]
             with_marks = {**given, **_marked(told, of_others, mark)}
-            if mark and template.render(chosen, **with_marks).replace(mark, "") == plain:
-                return Chat(chosen, with_marks, mark)
+            text = template.render(chosen, **with_marks) if mark else ""
+            if text.replace(mark, "") == plain:
+                return Chat(chosen, with_marks, mark, text)
         raise ConfigError(
             "a message spells a special token, and the chat template does not write it as it is, so that it "
             "cannot be read as text: leave it out, or have generate(chat_text(messages)) read it as the token"

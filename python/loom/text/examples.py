@@ -317,7 +317,7 @@ def _turns(
             "completions"
         )
     chat = model.chats.marked(template, messages, {**given, "answer": False})
-    text = template.render(chat.messages, **chat.given)
+    text = chat.text
     spans = []
     for place in said:
         before = template.render(chat.messages[:place], **{**chat.given, "answer": True})
