@@ -275,6 +275,7 @@ WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"n": 65}, 400, "n", "from 1 to 64"),
     ({"stop": [1]}, 400, "stop", "stop must be texts"),
     ({"logit_bias": {"a": 1}}, 400, "logit_bias", "token id"),
+    ({"logit_bias": {"07": 1}}, 400, "logit_bias", "token id"),
     ({"typical_p": 2}, 400, "typical_p", "typical must be"),
     ({"logit_bias": {"9": "a"}}, 400, "logit_bias", "logit_bias of token 9"),
     ({"logit_bias": {"-9": 1}}, 400, "logit_bias", "a token of logit_bias"),

@@ -224,6 +224,8 @@ def test_forms_that_are_none() -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"regex": "a", "grammar": "start: a"}, "one form; give regex or grammar, not both"),
         ({"regex": "(("}, "regex: .*invalid regex"),
+        ({"regex": "(?=a)b"}, "regex: .*look-ahead and look-behind, is not supported"),
+        ({"regex": "\ud83d"}, "regex: .*surrogates"),
         ({"regex": ""}, "regex must be a text"),
         ({"json_schema": "{"}, "json_schema is no JSON"),
         ({"json_schema": 3}, "json_schema must be a JSON Schema"),

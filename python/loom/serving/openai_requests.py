@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -279,10 +280,10 @@ def _options(fields: _Fields, limit: int | None, logprobs: int | None) -> Option
         options["stop"] = stop
     options["ignore_end"] = fields.take("ignore_eos", bool, "true or false", False)
     biases = fields.take("logit_bias", dict, "numbers by token id", {})
-    try:
-        options["logit_bias"] = {int(token): bias for token, bias in biases.items()}
-    except ValueError as error:
-        raise RequestError("logit_bias must be numbers by token id", "logit_bias") from error
+    # Python reads other spellings of a number, too, of which two would be one token.
+    if not all(re.fullmatch(r"-?(0|[1-9][0-9]{0,18})", token) for token in biases):
+        raise RequestError("logit_bias must be numbers by token id", "logit_bias")
+    options["logit_bias"] = {int(token): bias for token, bias in biases.items()}
     _checked("logit_bias", {"logit_bias": options["logit_bias"]})
     options.update(_form(fields.take("response_format", dict, "an object", {})))
     # The model checks the others as it reads them.

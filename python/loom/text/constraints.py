@@ -190,8 +190,8 @@ class Constraints:
                 self._made = self._vocabulary(library)
         matcher = library.LLMatcher(self._made, form[1], log_level=0)
         if matcher.is_error():
-            told = str(matcher.get_error()).strip().splitlines()
-            raise OptionError(f"generate: {form[0]}: {told[0] if told else 'it is not understood'}", form[0])
+            told = _reason(str(matcher.get_error())) or "it is not understood"
+            raise OptionError(f"generate: {form[0]}: {told}", form[0])
         made = Constraint(matcher, self.words, end)
         # What begins an answer takes the longest to find; who asks for what nothing begins is told at once.
         made.allowed()
@@ -283,5 +283,11 @@ class Constraint:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            told = str(self._matcher.get_error()).strip().splitlines()
-            raise FormError(f"{_STUCK} ({told[0] if told else 'no reason given'})")
+            raise FormError(f"{_STUCK} ({_reason(str(self._matcher.get_error())) or 'no reason given'})")
+
+
+def _reason(told: str) -> str:
+    """Returns what llguidance says is wrong, in one line: what it quotes of a form stands between."""
+    first, *others = told.strip().splitlines() or [""]
+    more = next((line for line in others if line.startswith("error: ")), "")
+    return f"{first} {more.removeprefix('error: ')}".strip()
