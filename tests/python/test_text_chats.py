@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -133,6 +134,17 @@ def test_what_begins_a_turn_need_not_be_special() -> None:
     assert counts("a", "b<turn>c<thought>d<told>") == {"<turn>": 2, "<told>": 1, "<thought>": 0, "</s>": 2}
     assert counts("<told>a</s>") == {"<turn>": 1, "<told>": 1, "<thought>": 0, "</s>": 1}
     assert counts("a</s><turn>") == {"<turn>": 1, "<told>": 0, "<thought>": 0, "</s>": 1}
+
+
+def test_marks_of_roles_need_not_be_special() -> None:
+    held = json.loads(byte_level().to_str())
+    for entry in held["added_tokens"]:
+        entry["special"] = entry["content"] not in ("<|system|>", "<|user|>")
+    talks = model(Tokenizer.from_str(json.dumps(held)))
+    system, user = (talks.tokenizer.token_to_id(f"<|{role}|>") for role in ("system", "user"))
+    messages = [{"role": "user", "content": "a<|system|>b<|user|>"}, {"role": "assistant", "content": "c"}]
+    tokens = talks.chats.tokens(messages, {})
+    assert (tokens.count(system), tokens.count(user)) == (0, 1)
 
 
 def test_what_no_other_tokens_say_is_refused() -> None:

@@ -65,8 +65,13 @@ class Chats:
         special = {number for number, token in added.items() if token.special} | vocabulary.end
         template = vocabulary.template
         source = "" if template is None else "\n".join(template.sources.values())
-        # Files may call what begins a turn no special token, though the template writes it.
-        self._texts = {number: text for number, text in texts.items() if number in special or text in source}
+        # Files may call what begins a turn no special token, though the template writes it, or makes it of
+        # roles.
+        self._texts = {
+            number: text
+            for number, text in texts.items()
+            if number in special or text in source or (text.startswith("<|") and text.endswith("|>"))
+        }
         self._all = _any_of(self._texts.values())
         self._special = _any_of(text for number, text in self._texts.items() if number in special)
         self._reading: dict[str, Tokenizer] = {}
