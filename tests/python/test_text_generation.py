@@ -23,6 +23,7 @@ from tokenizers import Tokenizer, decoders, models
 import loom
 from loom import nn
 from loom.text import ChatTemplate, LanguageModel, Vocabulary
+from loom.text.sampling import LEAST_MASS
 from loom.text.streaming import Stopper, TextStream
 from loom.text.token_bytes import TokenBytes
 from text_models import CHAT, TEXTS, byte_level, decoder, sentence_pieces
@@ -70,6 +71,8 @@ def test_greedy_text_is_the_chain_of_likeliest_tokens(name: str) -> None:
         {},
         {"temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.2},
         {"top_k": 30, "min_p": 0.02, "frequency_penalty": 0.5, "logit_bias": {17: 3.0}},
+        {"typical": 0.95, "logit_bias": dict.fromkeys(range(0, 400, 2), float("-inf"))},
+        {"top_p": LEAST_MASS},
     ],
     ids=str,
 )

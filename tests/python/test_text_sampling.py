@@ -169,6 +169,18 @@ def test_penalties_count_what_was_chosen() -> None:
     assert [repeated.choose(scores[2:].repeat(2)).token for _ in range(4)] == [0, 1, 3, 0]
 
 
+@pytest.mark.parametrize(
+    "settings", [{}, {"temperature": 0}, {"temperature": 1e-9}, {"typical": 0.9, "min_p": 0.1}]
+)
+def test_a_bias_of_minus_infinity_leaves_a_token_out(settings: dict[str, Any]) -> None:
+    scores = np.array([9.0, 1.0, 2.0, 1e4])
+    with np.errstate(invalid="raise"):
+        found = drawn(scores, 50, logit_bias={0: -math.inf, 3: np.float32(-math.inf)}, **settings)
+        # Where nothing else is left, it is as if none were left out.
+        assert drawn(scores[:1], 1, logit_bias={0: -math.inf}, **settings) == [0]
+    assert set(found) <= {1, 2}
+
+
 def test_a_seed_repeats_the_draws_and_others_differ() -> None:
     scores = np.zeros(1000)
 
@@ -233,6 +245,8 @@ def test_logarithms_of_probabilities_are_the_network_s() -> None:
         ("logit_bias", [1]),
         ("logit_bias", {-1: 0.0}),
         ("logit_bias", {1: float("inf")}),
+        ("logit_bias", {1: float("nan")}),
+        ("logit_bias", {1: "-inf"}),
     ],
 )
 def test_settings_out_of_range(name: str, value: Any) -> None:
