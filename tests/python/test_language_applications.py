@@ -61,6 +61,36 @@ def test_limits() -> None:
     assert sorted(answer.status_code for answer in answers) == [200, 429]
 
 
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        *[(f"{scheme} key", 200) for scheme in ("Bearer", "bearer", "BEARER ")],
+        *[(wrong, 401) for wrong in ("key", "Basic key", "Bearer", "Bearer ke", "Bearer k\u00e9y", "")],
+    ],
+)
+def test_keys(header: str, status: int) -> None:
+    import httpx
+
+    app = create_language_app(model(), LanguageSettings(api_key="key"))
+
+    async def ask() -> int:
+        transport = httpx.ASGITransport(app=app)
+        headers = [(b"authorization", header.encode("latin-1"))]
+        async with httpx.AsyncClient(transport=transport, base_url="http://loom", headers=headers) as client:
+            return (await client.get("/v1/models")).status_code
+
+    assert asyncio.run(ask()) == status
+
+
+def test_the_likeliest_tokens_by_no_probability_at_all() -> None:
+    app = create_language_app(model(), LanguageSettings())
+    body: dict[str, Any] = {"prompt": "Once", "max_tokens": 6, "ignore_eos": True}
+    narrow, greedy = asked(
+        app, ("completions", {**body, "top_p": 0}), ("completions", {**body, "temperature": 0})
+    )
+    assert narrow.json()["choices"] == greedy.json()["choices"]
+
+
 def test_guesses_ahead_change_no_answer() -> None:
     body = {"prompt": "a b a b a b", "seed": 3, "max_tokens": 30, "temperature": 0.5}
     small = LanguageModel(decoder(400, blocks=1), Vocabulary(byte_level()), capacity=100)
@@ -91,6 +121,47 @@ def test_an_answer_that_takes_too_long() -> None:
 
 def asked_apart(app: Any, path: str, body: dict[str, Any]) -> list[Any]:
     return asked(app, (path, body))
+
+
+def test_streams_are_requests_under_way() -> None:
+    import httpx
+
+    app = create_language_app(model(), LanguageSettings(max_requests=1))
+    body: dict[str, Any] = {"prompt": "a", "max_tokens": 150, "ignore_eos": True}
+
+    async def ask() -> list[int]:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://loom") as client:
+            first = asyncio.ensure_future(client.post("/v1/completions", json={**body, "stream": True}))
+            while "loom_answers_running 1.0" not in (await client.get("/metrics")).text:
+                await asyncio.sleep(0.001)
+            second = await client.post("/v1/completions", json=body)
+            return [(await first).status_code, second.status_code]
+
+    assert asyncio.run(ask()) == [200, 503]
+    assert asyncio.run(ask()) == [200, 503]
+
+
+def test_a_body_that_never_ends() -> None:
+    app = create_language_app(model(), LanguageSettings(timeout=0.1, max_requests=1))
+    told: list[Any] = []
+    pieces = [{"type": "http.request", "body": b'{"prompt":', "more_body": True}]
+
+    async def receive() -> Any:
+        if pieces:
+            return pieces.pop()
+        return await asyncio.sleep(30, {"type": "http.disconnect"})
+
+    async def send(message: Any) -> None:
+        told.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": [], "query_string": b""}
+    scope |= {"http_version": "1.1", "scheme": "http", "server": ("loom", 80), "client": ("here", 1)}
+    asyncio.run(asyncio.wait_for(app(scope, receive, send), 20))
+    assert told[0]["status"] == 504
+    # Its place is free again.
+    (answer,) = asked(app, ("completions", {"prompt": ""}))
+    assert answer.status_code == 400
 
 
 def test_a_stream_that_fails_says_why() -> None:

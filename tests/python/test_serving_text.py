@@ -275,6 +275,7 @@ WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"n": 65}, 400, "n", "from 1 to 64"),
     ({"stop": [1]}, 400, "stop", "stop must be texts"),
     ({"logit_bias": {"a": 1}}, 400, "logit_bias", "token id"),
+    ({"logit_bias": {"07": 1}}, 400, "logit_bias", "token id"),
     ({"typical_p": 2}, 400, "typical_p", "typical must be"),
     ({"logit_bias": {"9": "a"}}, 400, "logit_bias", "logit_bias of token 9"),
     ({"logit_bias": {"-9": 1}}, 400, "logit_bias", "a token of logit_bias"),
@@ -297,6 +298,10 @@ WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"response_format": {"type": "regex"}}, 400, "response_format", "pattern"),
     ({"response_format": {"type": "regex", "pattern": "(("}}, 400, "response_format", "invalid regex"),
     ({"messages": [{"role": "assistant", "tool_calls": 3}]}, 400, "messages", "tool_calls are"),
+    ({"model": "\ud83d"}, 404, "model", "model_not_found"),
+    ({"\ud83d": 1}, 400, "\\ud83d", "Unrecognized"),
+    ({"response_format": {"type": "regex", "pattern": "\ud83d"}}, 400, "response_format", "surrogates"),
+    ({"response_format": {"type": "grammar", "grammar": "start: start"}}, 400, "response_format", "form"),
     ({"messages": []}, 400, "messages", "at least one"),
     ({"messages": [3]}, 400, "messages", "a message is"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "messages", "images"),
@@ -349,6 +354,9 @@ def test_errors_are_those_that_the_client_knows(server: Server) -> None:
         with pytest.raises(openai.BadRequestError, match="capacity of 200") as raised:
             client.embeddings.create(model="tiny", input=[[7] * 300])
         assert raised.value.param == "input"
+        with pytest.raises(openai.BadRequestError, match="input holds 4000") as raised:
+            client.embeddings.create(model="tiny", input=[[7], [4000]])
+        assert raised.value.param == "input"
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="other", max_retries=0) as client:
         with pytest.raises(openai.AuthenticationError) as refused:
             client.models.list()
@@ -365,7 +373,8 @@ def test_the_page_and_the_rest(server: Server) -> None:
     assert not re.search(r"https?:|//[a-z]|src=|@import|url\(", page.text)
     assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
     assert httpx.get(f"{server.url}/nowhere").json()["error"]["message"] == "Not Found"
-    assert httpx.get(f"{server.url}/v1/completions").status_code == 405
+    wrong = httpx.get(f"{server.url}/v1/completions")
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
 
 
 def test_an_end_waits_for_answers_under_way(folder: Path) -> None:

@@ -211,11 +211,21 @@ def test_a_draft_that_knows_other_ends_guesses_for_a_form() -> None:
             assert model().complete("Once", seed=seed, draft=draft, **options).tokens == plain.tokens
 
 
+@pytest.mark.parametrize("options", [{"grammar": "start: start"}, {"regex": "b!?", "end": "b"}])
+def test_forms_that_nothing_begins_are_refused_before_anything_is_read(options: dict[str, Any]) -> None:
+    asked = dict(options)
+    talks = model(end=frozenset(model().encode(asked.pop("end")))) if "end" in asked else model()
+    with pytest.raises(loom.StateError, match=r"go(es)? on as"):
+        talks.generate("Once", **asked)
+
+
 def test_forms_that_are_none() -> None:
     talks = model()
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"regex": "a", "grammar": "start: a"}, "one form; give regex or grammar, not both"),
         ({"regex": "(("}, "regex: .*invalid regex"),
+        ({"regex": "(?=a)b"}, "regex: .*look-ahead and look-behind, is not supported"),
+        ({"regex": "\ud83d"}, "regex: .*surrogates"),
         ({"regex": ""}, "regex must be a text"),
         ({"json_schema": "{"}, "json_schema is no JSON"),
         ({"json_schema": 3}, "json_schema must be a JSON Schema"),

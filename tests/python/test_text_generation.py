@@ -23,6 +23,7 @@ from tokenizers import Tokenizer, decoders, models
 import loom
 from loom import nn
 from loom.text import ChatTemplate, LanguageModel, Vocabulary
+from loom.text.sampling import LEAST_MASS
 from loom.text.streaming import Stopper, TextStream
 from loom.text.token_bytes import TokenBytes
 from text_models import CHAT, TEXTS, byte_level, decoder, sentence_pieces
@@ -70,6 +71,8 @@ def test_greedy_text_is_the_chain_of_likeliest_tokens(name: str) -> None:
         {},
         {"temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.2},
         {"top_k": 30, "min_p": 0.02, "frequency_penalty": 0.5, "logit_bias": {17: 3.0}},
+        {"typical": 0.95, "logit_bias": dict.fromkeys(range(0, 400, 2), float("-inf"))},
+        {"top_p": LEAST_MASS},
     ],
     ids=str,
 )
@@ -528,8 +531,8 @@ def test_vectors_of_encoders() -> None:
         pooled.embed(["abc"], "mean")
     with pytest.raises(loom.ConfigError, match="17 tokens; the network reads 16"):
         pooled.embed(["a" * 17])
-    with pytest.raises(loom.ConfigError, match="no padding token"):
-        encoder("sentences", None).embed(["abc"])
+    # Without a padding token texts are read as long as they are.
+    np.testing.assert_allclose(encoder("sentences", None).embed(["abc"]), vectors[:1], rtol=1e-5, atol=1e-6)
     assert encoder("sentences", None).embed(["a" * 16]).shape == vectors[:1].shape
     steps = encoder("bert")
     assert not steps.generates
@@ -538,6 +541,64 @@ def test_vectors_of_encoders() -> None:
     np.testing.assert_array_equal(steps.embed(["abc"], "first")[0], made[0])
     with pytest.raises(loom.StateError):
         steps.complete([3, 4])
+
+
+def looking(steps: int | None, *, at_places: bool = False, pooled: bool = False) -> loom.Network:
+    """An encoder that knows no padding."""
+    rows: list[nn.Layer] = [nn.Embedding(400, 16)]
+    rows += [nn.PositionalEmbedding(12)] if at_places else []
+    rows += [nn.Residual([nn.MultiHeadAttention(2)]), nn.Dense(8)]
+    rows += [nn.LSTM(4)] if pooled else []
+    return loom.Sequential(rows, input_shape=(steps,), seed=1)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("pad", [None, 0])
+@pytest.mark.parametrize("steps", [None, 12])
+def test_padding_never_counts(steps: int | None, pad: int | None, pooled: bool) -> None:
+    net = looking(steps, pooled=pooled)
+    talks = LanguageModel(net, Vocabulary(byte_level(), pad=pad))
+    texts = ["Once upon", "a", "森 b"]
+    found = talks.embed(texts)
+    for text, vector in zip(texts, found, strict=True):
+        alone = looking(len(talks.encode(text)), pooled=pooled)
+        alone.load_state_dict(net.state_dict())
+        y = alone.predict(np.array([talks.encode(text)]))[0]
+        np.testing.assert_allclose(vector, y if pooled else y.mean(0), rtol=1e-5, atol=1e-6)
+    assert net.input_shape == (steps,)
+
+
+@pytest.mark.parametrize(("pad", "told"), [(None, "no padding token"), (0, r"nn\.Masked\(value=0\)")])
+def test_a_network_that_cannot_do_without_padding_says_so(pad: int | None, told: str) -> None:
+    rows: list[nn.Layer] = [nn.Embedding(400, 4), nn.Flatten(), nn.Dense(8)]
+    net = loom.Sequential(rows, input_shape=(12,), seed=1)
+    talks = LanguageModel(net, Vocabulary(byte_level(), pad=pad))
+    with pytest.raises(loom.ConfigError, match=told):
+        talks.embed(["a"])
+    assert net.input_shape == (12,)
+    assert talks.embed([[7] * 12]).shape == (1, 8)
+
+
+def test_a_network_that_reads_any_number_of_steps_writes() -> None:
+    attention = nn.MultiHeadAttention(2, causal=True, rotary=nn.Rotary())
+    rows: list[nn.Layer] = [nn.Embedding(400, 16), nn.Residual([attention]), nn.Dense(400)]
+    net = loom.Sequential(rows, input_shape=(None,), seed=1)
+    talks = LanguageModel(net, byte_level())
+    fixed = loom.Sequential(rows, input_shape=(20,), seed=1)
+    fixed.load_state_dict(net.state_dict())
+    other = LanguageModel(fixed, byte_level(), capacity=60)
+    assert talks.capacity == 4096
+    assert talks.complete(PROMPT, max_tokens=9, seed=1) == other.complete(PROMPT, max_tokens=9, seed=1)
+    np.testing.assert_array_equal(talks.embed([PROMPT]), other.embed([PROMPT]))
+    assert loom.text.perplexity(talks, PROMPT) == loom.text.perplexity(other, PROMPT)
+    config = loom.TrainingConfig(epochs=1, batch_size=2, loss="cross_entropy", shuffle=False, verbose=False)
+    for each in (talks, other):
+        loom.text.fine_tune(each, [PROMPT, "Once"], config, adapter=None)
+    for one, two in zip(net.state_dict().values(), fixed.state_dict().values(), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
+    assert net.input_shape == (None,)
+    with pytest.raises(loom.ConfigError, match="pack=True needs a network that reads a number of steps"):
+        loom.text.fine_tune(talks, [PROMPT, "Once"], config, adapter=None, pack=True)
 
 
 def test_a_model_that_learns_bytes_and_then_writes() -> None:

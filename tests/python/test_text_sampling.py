@@ -126,6 +126,10 @@ def test_of_equal_scores_top_k_keeps_all_and_top_p_the_first() -> None:
     assert Sampler(Sampling(temperature=5e-324), [], 5).choose(scores).token == 1
     assert Sampler(Sampling(temperature=5e-324), [], 5).choose(-scores).token == 4
     assert Sampler(Sampling(temperature=5e-324), [], 5).choose(-scores - 1.0).token == 4
+    # Where the largest score is zero it stays so, and the others are infinitely far below.
+    with np.errstate(all="raise"):
+        how = Sampling(temperature=5e-324, typical=0.5, seed=1)
+        assert Sampler(how, [], 5).choose(scores - 3.0).token in (1, 2, 3)
 
 
 def drawn(scores: Scores, count: int, prompt: list[int] | None = None, **settings: Any) -> list[int]:
@@ -163,6 +167,18 @@ def test_penalties_count_what_was_chosen() -> None:
     assert [sampler.choose(scores).token for _ in range(5)] == [0, 1, 0, 0, 1]
     repeated = Sampler(Sampling(temperature=0, repetition_penalty=1.2), [2], 4)
     assert [repeated.choose(scores[2:].repeat(2)).token for _ in range(4)] == [0, 1, 3, 0]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"temperature": 0}, {"temperature": 1e-9}, {"typical": 0.9, "min_p": 0.1}]
+)
+def test_a_bias_of_minus_infinity_leaves_a_token_out(settings: dict[str, Any]) -> None:
+    scores = np.array([9.0, 1.0, 2.0, 1e4])
+    with np.errstate(invalid="raise"):
+        found = drawn(scores, 50, logit_bias={0: -math.inf, 3: np.float32(-math.inf)}, **settings)
+        # Where nothing else is left, it is as if none were left out.
+        assert drawn(scores[:1], 1, logit_bias={0: -math.inf}, **settings) == [0]
+    assert set(found) <= {1, 2}
 
 
 def test_a_seed_repeats_the_draws_and_others_differ() -> None:
@@ -229,6 +245,8 @@ def test_logarithms_of_probabilities_are_the_network_s() -> None:
         ("logit_bias", [1]),
         ("logit_bias", {-1: 0.0}),
         ("logit_bias", {1: float("inf")}),
+        ("logit_bias", {1: float("nan")}),
+        ("logit_bias", {1: "-inf"}),
     ],
 )
 def test_settings_out_of_range(name: str, value: Any) -> None:

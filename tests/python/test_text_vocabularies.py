@@ -177,6 +177,11 @@ def test_golden_chats_are_of_ten_families_and_more() -> None:
         "{{ messages.nothing.more }}",
         "{{ 1 / 0 }}",
         "{{ range(10 ** 9) }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{{ 'a' * 10 ** 12 }}",
+        "{{ 10 ** 12 * [1] }}",
+        "{{ 3 ** (10 ** 10) }}",
+        "{{ '%999999999999d' % 1 }}",
     ],
 )
 def test_templates_are_in_a_sandbox(source: str) -> None:
@@ -187,8 +192,13 @@ def test_templates_are_in_a_sandbox(source: str) -> None:
 def test_templates_that_are_none_and_chats_that_are_none() -> None:
     with pytest.raises(loom.SerializationError, match="line 2"):
         ChatTemplate("a\n{% if %}")
+    with pytest.raises(loom.SerializationError, match="nested too deep"):
+        ChatTemplate("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}")
     with pytest.raises(loom.ConfigError, match="messages are a list"):
         ChatTemplate("a").render("Hello")  # type: ignore[arg-type]
+    assert (
+        ChatTemplate("{{ '-' * 3 + 'a' * messages|length }}{{ 2 * 3 }}{{ 2 ** 3 }}").render([{}]) == "---a68"
+    )
     several = ChatTemplate({"default": "plain", "tool_use": "tools"})
     assert several.render([]) == "plain"
     assert several.render([], tools=[{}]) == "tools"
@@ -270,8 +280,28 @@ def test_folders_that_are_damaged(tmp_path: Path) -> None:
     (folder / "generation_config.json").write_text("[1]")
     with pytest.raises(loom.SerializationError, match="holds no object"):
         loom.text.load(folder)
+    for wrong in (
+        '{"temperature": -1}',
+        '{"top_k": 1e999}',
+        '{"min_p": NaN}',
+        '{"do_sample": false, "top_k": -1}',
+    ):
+        (folder / "generation_config.json").write_text(wrong)
+        with pytest.raises(loom.SerializationError, match=r"generation_config\.json recommends what is none"):
+            loom.text.load(folder)
+    (folder / "generation_config.json").write_text('{"top_p": 0.0, "temperature": 2.0}')
+    narrow = loom.text.load(folder)
+    assert (
+        narrow.complete("Once", max_tokens=5).text
+        == narrow.complete("Once", max_tokens=5, temperature=0).text
+    )
     (folder / "tokenizer.json").write_text("{}")
     with pytest.raises(loom.SerializationError, match="is no tokenizer"):
+        loom.text.load(folder)
+    (folder / "tokenizer.json").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    )
+    with pytest.raises(loom.SerializationError, match="Git LFS"):
         loom.text.load(folder)
     (folder / "tokenizer.json").rename(folder / "tokenizer.model")
     with pytest.raises(loom.FileError, match=r"only tokenizer\.model"):

@@ -116,6 +116,18 @@ def test_what_is_no_call_is_text(kind: str, text: str, sizes: list[int]) -> None
     assert reader.calls == []
 
 
+@pytest.mark.parametrize(
+    "call", [{"name": "a\ud800", "arguments": {}}, {"name": "a", "arguments": {"b": "\ud800"}}]
+)
+def test_what_spells_no_characters_is_no_call(call: dict[str, Any]) -> None:
+    text = json.dumps(call)
+    for kind in ("<tool_call>\n{}\n</tool_call>", "{}"):
+        reader = ToolReader(STYLES["qwen" if "<" in kind else "llama"])
+        told = kind.replace("{}", text)
+        assert reader.add(told) + reader.finish() == told
+        assert reader.calls == []
+
+
 def test_a_model_calls_what_it_is_to_call() -> None:
     """A whole program: a question, a call by a schema, what it gives, and the answer."""
     model = talks()

@@ -101,7 +101,10 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
 
     @app.exception_handler(HTTPException)
     async def unknown(_: Request, error: HTTPException) -> Response:
-        return refusal(_Refusal(error.status_code, str(error.detail)))
+        told = refusal(_Refusal(error.status_code, str(error.detail)))
+        # Such as which methods there are.
+        told.headers.update(error.headers or {})
+        return told
 
     @app.exception_handler(Exception)
     async def broken(_: Request, error: Exception) -> Response:

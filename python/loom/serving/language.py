@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any, Literal, TypeVar
 
 from loom._native import __version__
-from loom.errors import ConfigError, LoomError
+from loom.errors import InvalidValueError, LoomError
 from loom.serving.bodies import body_within
 from loom.serving.limits import RateLimit
 from loom.serving.measures import LanguageMeasures
@@ -29,7 +29,7 @@ from loom.serving.openai_requests import (
 from loom.serving.settings import LanguageSettings
 from loom.serving.turns import Turns
 from loom.text import ContextLengthError, Generation, LanguageModel, Options
-from loom.text.errors import OptionError
+from loom.text.errors import FormError, OptionError
 
 __all__ = ["language_application"]
 
@@ -57,10 +57,21 @@ def language_application(
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
 
+    under_way = 0
+
+    class Stream(StreamingResponse):
+        """An answer that is under way until the last of it is sent."""
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI's
+            nonlocal under_way
+            try:
+                await super().__call__(scope, receive, send)
+            finally:
+                under_way -= 1
+
     turns = Turns(model.batch(settings.max_running), settings.max_running)
     measures = LanguageMeasures(lambda: turns.running, lambda: turns.waiting)
     limit = RateLimit(settings.rate)
-    under_way = 0
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -79,7 +90,10 @@ def language_application(
 
     @app.exception_handler(HTTPException)
     async def unknown(_: Request, error: HTTPException) -> Response:
-        return refusal(RequestError(str(error.detail), None, error.status_code))
+        told = refusal(RequestError(str(error.detail), None, error.status_code))
+        # Such as which methods there are.
+        told.headers.update(error.headers or {})
+        return told
 
     @app.exception_handler(Exception)
     async def broken(_: Request, error: Exception) -> Response:
@@ -87,7 +101,9 @@ def language_application(
         return refusal(RequestError(told, None, 500))
 
     def check_key(request: Request) -> None:
-        given = request.headers.get("authorization", "").removeprefix("Bearer ").encode()
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        # The scheme's letters may be of either case; a header may hold any bytes.
+        given = key.strip().encode() if scheme.lower() == "bearer" else b""
         if settings.api_key is not None and not hmac.compare_digest(given, settings.api_key.encode()):
             raise RequestError(
                 "Incorrect API key provided: this server asks for one, as Authorization: Bearer KEY",
@@ -210,7 +226,8 @@ def language_application(
         return JSONResponse(embeddings(vectors, tokens, settings.name, packed=request.packed))
 
     async def answered(path: str, request: Request, deadline: float) -> Response:
-        body = await body_within(request, settings.max_bytes)
+        # Who sends no more of it has a place among those under way.
+        body = await asyncio.wait_for(body_within(request, settings.max_bytes), deadline - monotonic())
         if body is None:
             raise RequestError(f"a body has {settings.max_bytes:,} bytes at most", None, 413)
         asked = read_request(path, body, settings.name, settings.max_tokens, settings.max_choices)
@@ -219,10 +236,10 @@ def language_application(
                 return await _while_listening(request, embedded(asked, deadline))
             # Long texts take a while to become tokens.
             generations = await asyncio.wait_for(run_in_threadpool(begun, asked), deadline - monotonic())
-        except ConfigError as error:
+        except InvalidValueError as error:
             raise _blamed(error, asked) from error
         if asked.stream:
-            return StreamingResponse(
+            return Stream(
                 events(asked, generations, deadline),
                 media_type="text/event-stream",
                 headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
@@ -233,7 +250,7 @@ def language_application(
         nonlocal under_way
         began = monotonic()
         under_way += 1
-        wait = None
+        wait, answer = None, None
         try:
             check_key(request)
             wait = limit.wait(request.client.host if request.client else "") or None
@@ -251,7 +268,8 @@ def language_application(
         except (asyncio.TimeoutError, LoomError) as error:
             answer = refusal(_as_refusal(error, settings), wait)
         finally:
-            under_way -= 1
+            if not isinstance(answer, Stream):
+                under_way -= 1
         measures.request(f"/v1/{path}", answer.status_code, monotonic() - began)
         return answer
 
@@ -315,6 +333,8 @@ def _as_refusal(error: BaseException, settings: LanguageSettings) -> RequestErro
     """Returns what is told of an error."""
     if isinstance(error, RequestError):
         return error
+    if isinstance(error, FormError):
+        return RequestError(str(error), "response_format")
     if isinstance(error, asyncio.TimeoutError):
         return RequestError(f"not answered within {settings.timeout:g} seconds", None, 504)
     # What a request asks for is wrong by its value, or the network has failed.
@@ -332,7 +352,9 @@ _ASKED = {
 _TEXTS = {ChatRequest: "messages", CompletionRequest: "prompt", EmbeddingRequest: "input"}
 
 
-def _blamed(error: ConfigError, request: CompletionRequest | ChatRequest | EmbeddingRequest) -> RequestError:
+def _blamed(
+    error: InvalidValueError, request: CompletionRequest | ChatRequest | EmbeddingRequest
+) -> RequestError:
     """Returns what is told of a request that the model refuses, with what of it is wrong."""
     if isinstance(error, OptionError):
         return RequestError(str(error), _ASKED.get(error.option, error.option))

@@ -186,4 +186,11 @@ _TYPES = {401: "authentication_error", 429: "rate_limit_error", 404: "not_found_
 def error_of(error: RequestError) -> dict[str, Any]:
     """Returns what is told of a request that is not answered."""
     kind = "server_error" if error.status >= 500 else _TYPES.get(error.status, "invalid_request_error")
-    return {"error": {"message": str(error), "type": kind, "param": error.param, "code": error.code}}
+    told = {"message": str(error), "type": kind, "param": error.param, "code": error.code}
+    # What is told of a request may hold half a pair of surrogates, as the request does.
+    return {
+        "error": {
+            name: value if value is None else value.encode("utf-8", "backslashreplace").decode()
+            for name, value in told.items()
+        }
+    }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from loom.errors import LoomError
 from loom.text import Options, Sampling
+from loom.text.sampling import LEAST_MASS
 
 __all__ = ["ChatRequest", "CompletionRequest", "EmbeddingRequest", "RequestError", "read_request"]
 
@@ -264,6 +266,9 @@ def _options(fields: _Fields, limit: int | None, logprobs: int | None) -> Option
     for name, ours in _SAMPLING.items():
         value = fields.take(name, (int, float), "a number")
         if value is not None:
+            if name == "top_p" and value == 0:
+                # OpenAI's interface takes it, for the likeliest token alone.
+                value = LEAST_MASS
             options[ours] = value
             _checked(name, {ours: value})
     seed = fields.take("seed", int, "a whole number")
@@ -275,10 +280,10 @@ def _options(fields: _Fields, limit: int | None, logprobs: int | None) -> Option
         options["stop"] = stop
     options["ignore_end"] = fields.take("ignore_eos", bool, "true or false", False)
     biases = fields.take("logit_bias", dict, "numbers by token id", {})
-    try:
-        options["logit_bias"] = {int(token): bias for token, bias in biases.items()}
-    except ValueError as error:
-        raise RequestError("logit_bias must be numbers by token id", "logit_bias") from error
+    # Python reads other spellings of a number, too, of which two would be one token.
+    if not all(re.fullmatch(r"-?(0|[1-9][0-9]{0,18})", token) for token in biases):
+        raise RequestError("logit_bias must be numbers by token id", "logit_bias")
+    options["logit_bias"] = {int(token): bias for token, bias in biases.items()}
     _checked("logit_bias", {"logit_bias": options["logit_bias"]})
     options.update(_form(fields.take("response_format", dict, "an object", {})))
     # The model checks the others as it reads them.

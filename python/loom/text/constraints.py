@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loom.errors import ConfigError, StateError
+from loom.errors import ConfigError
 from loom.extras import require
-from loom.text.errors import OptionError
+from loom.text.errors import FormError, OptionError
+from loom.text.tokens import check_characters
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -62,6 +63,10 @@ def form_of(regex: object = None, json_schema: object = None, grammar: object = 
         return name, _json_grammar(library, value)
     if not isinstance(value, str) or not value:
         raise OptionError(f"generate: {name} must be a text that is not empty, got {value!r:.60}", name)
+    try:
+        check_characters(value)
+    except ConfigError as error:
+        raise OptionError(f"generate: {name}: {error}", name) from error
     if name == "regex":
         return name, str(library.LLMatcher.grammar_from_regex(value))
     try:
@@ -169,6 +174,7 @@ class Constraints:
 
         Raises:
             ConfigError: The form is wrong, or more than llguidance reads.
+            FormError: No token of the vocabulary begins an answer of that form, or it is too much to read.
         """
         library = require("llguidance", extra="text", purpose=f"{form[0]}=")
         if self._token_bytes.apart:
@@ -184,9 +190,12 @@ class Constraints:
                 self._made = self._vocabulary(library)
         matcher = library.LLMatcher(self._made, form[1], log_level=0)
         if matcher.is_error():
-            told = str(matcher.get_error()).strip().splitlines()
-            raise OptionError(f"generate: {form[0]}: {told[0] if told else 'it is not understood'}", form[0])
-        return Constraint(matcher, self.words, end)
+            told = _reason(str(matcher.get_error())) or "it is not understood"
+            raise OptionError(f"generate: {form[0]}: {told}", form[0])
+        made = Constraint(matcher, self.words, end)
+        # What begins an answer takes the longest to find; who asks for what nothing begins is told at once.
+        made.allowed()
+        return made
 
     def _vocabulary(self, library: Any) -> Any:  # noqa: ANN401 - llguidance
         added = self._tokenizer.get_added_tokens_decoder()
@@ -210,6 +219,7 @@ class Constraint:
         self._matcher = matcher
         self._words = words
         self._end = np.array(sorted(token for token in end if token < words), np.int64)
+        self._next: NDArray[np.int64] | None = None
 
     def allowed(self) -> NDArray[np.int64]:
         """Returns the tokens that may come next, in the order of their ids; those that end it among them.
@@ -218,8 +228,13 @@ class Constraint:
         besides would end it anywhere.
 
         Raises:
-            StateError: None may: the vocabulary has no token for what must come, or it is too much to read.
+            FormError: None may: the vocabulary has no token for what must come, or it is too much to read.
         """
+        if self._next is None:
+            self._next = self._found()
+        return self._next
+
+    def _found(self) -> NDArray[np.int64]:
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         self._check()
         mask = np.unpackbits(bits, bitorder="little")[: self._words + 1]
@@ -228,7 +243,7 @@ class Constraint:
         words[self._end] = may_end
         tokens = np.flatnonzero(words)
         if not len(tokens):
-            raise StateError(_ENDS_ALONE if spelled else _STUCK)
+            raise FormError(_ENDS_ALONE if spelled else _STUCK)
         return tokens
 
     def ends(self, token: int) -> bool:
@@ -245,6 +260,7 @@ class Constraint:
         Args:
             token: Its id.
         """
+        self._next = None
         self._matcher.consume_token(token)
         self._check()
 
@@ -261,9 +277,17 @@ class Constraint:
 
     def fork(self) -> Constraint:
         """Returns one that stands where this does, and goes on by itself."""
-        return Constraint(self._matcher.deep_copy(), self._words, frozenset(self._end.tolist()))
+        other = Constraint(self._matcher.deep_copy(), self._words, frozenset(self._end.tolist()))
+        other._next = self._next
+        return other
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            told = str(self._matcher.get_error()).strip().splitlines()
-            raise StateError(f"{_STUCK} ({told[0] if told else 'no reason given'})")
+            raise FormError(f"{_STUCK} ({_reason(str(self._matcher.get_error())) or 'no reason given'})")
+
+
+def _reason(told: str) -> str:
+    """Returns what llguidance says is wrong, in one line: what it quotes of a form stands between."""
+    first, *others = told.strip().splitlines() or [""]
+    more = next((line for line in others if line.startswith("error: ")), "")
+    return f"{first} {more.removeprefix('error: ')}".strip()

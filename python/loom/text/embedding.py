@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._settings.checks import choice
-from loom.errors import ConfigError, StateError
+from loom.engine import engine_of
+from loom.errors import ConfigError, ShapeError, StateError
 from loom.network import Network
 from loom.text.sessions import PIECE
 
@@ -25,7 +26,7 @@ class Embedder:
 
     Args:
         network: The network.
-        pad: The token that fills up texts for networks that read a number of steps at once.
+        pad: The token that fills up texts for networks that read a number of steps at once, and leave it out.
     """
 
     def __init__(self, network: Network, pad: int | None) -> None:
@@ -64,20 +65,51 @@ class Embedder:
         return True
 
     def _encoded(self, rows: Sequence[Sequence[int]], pooling: str) -> NDArray[Any]:
-        """Returns the vectors that an encoder makes, which reads a number of steps."""
-        (steps,) = self._network.input_shape
+        """Returns the vectors that an encoder makes."""
+        # Of a network that reads any number of steps, None.
+        steps: int | None = self._network.input_shape[0]
         longest = max(len(row) for row in rows)
-        if longest > steps:
+        if steps is not None and longest > steps:
             raise ConfigError(f"embed: a text has {longest} tokens; the network reads {steps}: shorten it")
-        if self._pad is None and min(len(row) for row in rows) < steps:
-            raise ConfigError("embed: the model has no padding token to fill up a shorter text with")
-        x = np.full((len(rows), steps), self._pad or 0, np.int64)
-        for place, row in enumerate(rows):
-            x[place, : len(row)] = row
-        y = self._network.predict(x)
-        if y.ndim == 2:
-            return y
+        if steps is None:
+            y: Any = self._network.predict([np.asarray(row) for row in rows])
+        elif min(len(row) for row in rows) == steps or self._leaves_out_padding():
+            x = np.full((len(rows), steps), self._pad or 0, np.int64)
+            for place, row in enumerate(rows):
+                x[place, : len(row)] = row
+            y = self._network.predict(x)
+        else:
+            y = self._by_length(rows)
+        if len(self._network.output_shape) == 1:
+            return np.stack(list(y))
         return np.stack([_pooled(found[: len(row)], pooling) for found, row in zip(y, rows, strict=True)])
+
+    def _leaves_out_padding(self) -> bool:
+        """Whether the network leaves out the padding token."""
+        masks = [layer.config for layer in self._network.layers if layer.config.kind == "masked"]
+        return self._pad is not None and any(getattr(each, "value", None) == self._pad for each in masks)
+
+    def _by_length(self, rows: Sequence[Sequence[int]]) -> list[NDArray[Any]]:
+        """Returns what the network makes of texts that it reads as long as they are: it knows no padding."""
+        engine, before = engine_of(self._network), tuple(self._network.input_shape)
+        made: dict[int, NDArray[Any]] = {}
+        try:
+            for length in sorted({len(row) for row in rows}):
+                places = [place for place, row in enumerate(rows) if len(row) == length]
+                engine.resize((length,))
+                made |= zip(
+                    places, self._network.predict(np.asarray([rows[place] for place in places])), strict=True
+                )
+        except ShapeError as error:
+            told = (
+                "the model has no padding token to fill up a shorter text with"
+                if self._pad is None
+                else f"the network does not leave out padding: put its layers in nn.Masked(value={self._pad})"
+            )
+            raise ConfigError(f"embed: {told}, and it reads texts of {before[0]} tokens alone") from error
+        finally:
+            engine.resize(before)
+        return [made[place] for place in range(len(rows))]
 
     def _decoded(self, row: Sequence[int], capacity: int, pooling: str) -> NDArray[Any]:
         """Returns the vector that a decoder has before its head."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from loom.errors import ConfigError
+from loom.errors import ConfigError, StateError
 
-__all__ = ["ContextLengthError", "OptionError"]
+__all__ = ["ContextLengthError", "FormError", "OptionError"]
 
 
 class ContextLengthError(ConfigError):
@@ -25,3 +25,7 @@ class OptionError(ConfigError):
 
     def __reduce__(self) -> tuple[type[OptionError], tuple[str, str]]:
         return type(self), (str(self), self.option)
+
+
+class FormError(StateError):
+    """An answer's form that no token of the model goes on as, or that is too much to read."""

@@ -316,11 +316,12 @@ def _turns(
             f"examples: row {number} is a chat, and the model has no chat template; give prompts and "
             "completions"
         )
-    text = template.render(messages, answer=False, **given)
+    chat = model.chats.marked(template, messages, {**given, "answer": False})
+    text = chat.text
     spans = []
     for place in said:
-        before = template.render(messages[:place], answer=True, **given)
-        after = template.render(messages[: place + 1], answer=False, **given)
+        before = template.render(chat.messages[:place], **{**chat.given, "answer": True})
+        after = template.render(chat.messages[: place + 1], **chat.given)
         if not (after.startswith(before) and text.startswith(after)):
             raise ConfigError(
                 f"examples: row {number}: the model's chat template writes what comes before message {place} "
@@ -328,6 +329,6 @@ def _turns(
                 'give it as "prompt" and "completion"'
             )
         spans.append((len(before), len(after)))
-    encoding = model.tokenizer.encode(text, add_special_tokens=False)
+    encoding = model.chats.encode(text, chat.mark)
     counts = [any(start <= first < stop for start, stop in spans) for first, _ in encoding.offsets]
     return Spelled(list(encoding.ids), counts)

@@ -10,6 +10,8 @@ from typing import Any
 from loom._settings.files import text_of
 from loom.errors import FileError, SerializationError
 from loom.extras import require
+from loom.models.formats import format_of
+from loom.text.sampling import LEAST_MASS, Sampling
 from loom.text.templates import ChatTemplate
 from loom.text.vocabulary import Vocabulary
 
@@ -58,7 +60,12 @@ def read_folder(folder: Path) -> Vocabulary:
     try:
         tokenizer = library.Tokenizer.from_file(str(path))
     except Exception as error:  # The library raises plain Exception for whatever is wrong.
-        raise SerializationError(f"{path} is no tokenizer: {error}") from error
+        with path.open("rb") as file:
+            is_json = file.read(64).lstrip().startswith(b"{")
+        # What is no JSON may be the pointer that Git LFS leaves.
+        found = format_of(path)
+        told = found.told if found.name == "foreign" and not is_json else f"no tokenizer: {error}"
+        raise SerializationError(f"{path} is {told}") from error
     # Texts come one by one, whole.
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -76,7 +83,7 @@ def read_folder(folder: Path) -> Vocabulary:
         special,
         pad if isinstance(pad, int) else None,
         ChatTemplate(sources, special) if sources else None,
-        _sampling(generation),
+        _sampling(folder, generation),
     )
 
 
@@ -126,15 +133,24 @@ def _ends(*files: Mapping[str, Any]) -> set[int]:
     return set()
 
 
-def _sampling(generation: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what generation_config.json recommends."""
+def _sampling(folder: Path, generation: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what generation_config.json recommends; refuses what no answer could be made by."""
     numbers = {
         ours: generation[name]
         for name, ours in _SAMPLING.items()
         if isinstance(generation.get(name), (int, float)) and not isinstance(generation[name], bool)
     }
-    if "top_k" in numbers:
-        numbers["top_k"] = int(numbers["top_k"])
+    if numbers.get("top_p") == 0:
+        # transformers keeps the likeliest token then.
+        numbers["top_p"] = LEAST_MASS
+    try:
+        if "top_k" in numbers:
+            numbers["top_k"] = int(numbers["top_k"])
+        Sampling(**numbers)
+    except (ValueError, OverflowError) as error:
+        told = str(error).removeprefix("Sampling: ")
+        path = folder / "generation_config.json"
+        raise SerializationError(f"{path} recommends what is none: {told}") from error
     if generation.get("do_sample") is False:
         # What changes scores counts for the likeliest token, too; what is drawn from does not.
         penalties = {name: value for name, value in numbers.items() if name == "repetition_penalty"}

@@ -15,9 +15,10 @@ from loom.network import Network
 from loom.network.session import cache_type
 from loom.text.batch import Batch
 from loom.text.cache_files import load_cache, save_cache
+from loom.text.chats import Chats
 from loom.text.constraints import FORMS, Constraints, Form, form_of
 from loom.text.embedding import Embedder
-from loom.text.errors import ContextLengthError, OptionError
+from loom.text.errors import ContextLengthError
 from loom.text.generation import ENDLESS, Completion, Generation, Plan
 from loom.text.guessing import guesser_of
 from loom.text.options import Options, stop_texts
@@ -25,7 +26,7 @@ from loom.text.sampling import Sampler, Sampling
 from loom.text.scores import makes_probabilities
 from loom.text.sessions import Lease, Sessions
 from loom.text.token_bytes import TokenBytes
-from loom.text.tokens import check_known, read_texts, read_tokens
+from loom.text.tokens import check_characters, check_known, read_texts, read_tokens
 from loom.text.tool_calls import ToolCall, ToolReader, functions_of, style_of
 from loom.text.vocabulary import Vocabulary
 
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["LanguageModel", "Options"]
 
 _USUAL_CAPACITY = 4096
-
-_OF_CHATS = frozenset(("self", "messages", "tools", "documents", "answer", "add_generation_prompt"))
-"""What is told of a chat by itself, and is none of `values`."""
 
 _SETTINGS = tuple(entry.name for entry in fields(Sampling))
 
@@ -55,7 +53,8 @@ class LanguageModel:
             where it ends in a softmax probabilities; an encoder is for `embed` alone.
         vocabulary: The tokenizer, or that and what else there is to say of the text.
         capacity: The most tokens of a prompt and its answer together; the network's steps, at most 4096,
-            where None. Each answer under way has keys and values for so many tokens.
+            where None, and 4096 of a network that reads any number. Each answer under way has keys and values
+            for so many tokens.
         kept: How many sessions are kept whose answers have ended, so that a text that goes on from theirs is
             read from there on.
         cache_dtype: What keys and values are kept as, "float16" or "q8_0", as in `loom.Session`: half or a
@@ -89,7 +88,9 @@ class LanguageModel:
         """The network; it may be trained and morphed as any other."""
         self.vocabulary = vocabulary if isinstance(vocabulary, Vocabulary) else Vocabulary(vocabulary)
         """The tokenizer, special tokens, the chat template."""
-        usual = min(network.input_shape[0], _USUAL_CAPACITY)
+        # Of a network that reads any number of steps, None.
+        steps: int | None = network.input_shape[0]
+        usual = _USUAL_CAPACITY if steps is None else min(steps, _USUAL_CAPACITY)
         self.capacity = (
             usual if capacity is None else whole("LanguageModel", "capacity", capacity, least=1, most=1 << 32)
         )
@@ -101,6 +102,7 @@ class LanguageModel:
         self.lock = self._sessions.lock
         """Is held while the network computes; who uses it from another thread beside the model takes it."""
         self._token_bytes = TokenBytes(self.tokenizer)
+        self._chats = Chats(self.vocabulary)
         self._constraints: Constraints | None = None
         self._embedder = Embedder(network, self.vocabulary.pad)
 
@@ -108,6 +110,13 @@ class LanguageModel:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, of Hugging Face's library."""
         return self.vocabulary.tokenizer
+
+    @property
+    def chats(self) -> Chats:
+        """What writes chats, and makes tokens of them."""
+        if self._chats.vocabulary is not self.vocabulary:
+            self._chats = Chats(self.vocabulary)
+        return self._chats
 
     @property
     def generates(self) -> bool:
@@ -131,13 +140,7 @@ class LanguageModel:
         given: object = text
         if not isinstance(given, str):
             raise ConfigError(f"encode takes a text, got {shown(given)}")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ConfigError(
-                f"the text has {text[error.start]!r} at {error.start}, half of a pair of surrogates and no "
-                "character: join both halves, or leave it out"
-            ) from error
+        check_characters(text)
         return list(self.tokenizer.encode(text, add_special_tokens=special).ids)
 
     def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
@@ -318,6 +321,7 @@ class LanguageModel:
         """Answers in a chat, written as the model's chat template says.
 
         Where the chat goes on from what an earlier call has read and answered, only what is new is read.
+        Special tokens are those that the template writes: what messages spell out of such is read as text.
 
         Args:
             messages: What has been said, such as [{"role": "user", "content": "Hello"}].
@@ -331,8 +335,9 @@ class LanguageModel:
             options: As for `generate`.
 
         Raises:
-            ConfigError: The model has no chat template, or it refuses the chat; the template tells of no
-                tools where one is to be called, or there is no such tool; or as in `generate`.
+            ConfigError: The model has no chat template, or it refuses the chat, or does more with a special
+                token that a message spells out than to write it; the template tells of no tools where one is
+                to be called, or there is no such tool; or as in `generate`.
         """
         if tool_choice == "none" or not tools:
             if tool_choice not in ("auto", "none"):
@@ -347,9 +352,8 @@ class LanguageModel:
                     f'chat: with tool_choice="{tool_choice}" the tool says what form an answer has'
                 )
             form = form_of(grammar=grammar)
-        text = self.chat_text(messages, tools=tools, documents=documents, values=values)
-        # The template has written special tokens itself.
-        return self._begun(self.encode(text, special=False), options, form)
+        tokens = self.chats.tokens(messages, {"tools": tools, "documents": documents}, values)
+        return self._begun(tokens, options, form)
 
     def tool_reader(self) -> ToolReader:
         """Returns what reads calls of tools out of an answer as its text comes.
@@ -384,19 +388,12 @@ class LanguageModel:
         documents: Sequence[Mapping[str, Any]] | None = None,
         values: Mapping[str, Any] | None = None,
     ) -> str:
-        """Returns a chat as the text that the model goes on from; see `chat`."""
-        template = self.vocabulary.template
-        if template is None:
-            raise ConfigError(
-                "the model has no chat template, as one that was trained on chats would have: use generate "
-                "or complete, or give Vocabulary a ChatTemplate"
-            )
-        told = sorted(_OF_CHATS & (values or {}).keys())
-        if told:
-            raise OptionError(
-                f"chat: values are what else the template reads; {told[0]} is told by chat itself", "values"
-            )
-        return template.render(messages, tools=tools, documents=documents, **(values or {}))
+        """Returns a chat as the text that the model goes on from; see `chat`.
+
+        `chat` reads special tokens that messages spell out as text; who gives this text to `generate` has
+        them read as such.
+        """
+        return self.chats.text(messages, {"tools": tools, "documents": documents}, values)
 
     def embed(self, texts: Iterable[str | Sequence[int]], pooling: str | None = None) -> NDArray[Any]:
         """Returns a vector for each text.

@@ -17,9 +17,15 @@ from loom.errors import ConfigError
 from loom.text.arithmetic import exponentials, logarithm, total
 from loom.text.errors import OptionError
 
-__all__ = ["Choice", "Draws", "Sampler", "Sampling", "log_probabilities"]
+__all__ = ["LEAST_MASS", "Choice", "Draws", "Sampler", "Sampling", "log_probabilities"]
 
 _WHERE = "Sampling"
+
+_NEVER = -1e30
+"""The least bias: no token with it has weight beside another one, and it is a number in float32, too."""
+
+LEAST_MASS = 2.0**-100
+"""What `top_p` is where others say 0: the likeliest token alone. It is a number in float32, too."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class Sampling:
             negative ones multiplied (Keskar et al. 2019).
         frequency_penalty: Is subtracted from a token's score for each time that the answer has it.
         presence_penalty: Is subtracted from the score of every token that the answer has.
-        logit_bias: What is added to the scores of tokens, by id.
+        logit_bias: What is added to the scores of tokens, by id; minus infinity leaves a token out.
         seed: The draws' key, 64 bits; a new one each time where None.
 
     Raises:
@@ -75,7 +81,9 @@ class Sampling:
             )
         for token, bias in self.logit_bias.items():
             whole(_WHERE, "a token of logit_bias", token, least=0)
-            real(_WHERE, f"logit_bias of token {token}", bias)
+            given: object = bias
+            if not (isinstance(given, (float, np.floating)) and given == -np.inf):
+                real(_WHERE, f"logit_bias of token {token}", bias)
         if self.seed is not None:
             whole(_WHERE, "seed", self.seed, least=0)
 
@@ -159,7 +167,8 @@ class Sampler:
         if beyond:
             raise OptionError(f"logit_bias names token {beyond[0]}; the model has {vocabulary}", "logit_bias")
         self._biased = np.array(sorted(settings.logit_bias), np.int64)
-        self._biases = np.array([settings.logit_bias[int(token)] for token in self._biased], np.float64)
+        biases = [settings.logit_bias[int(token)] for token in self._biased]
+        self._biases = np.maximum(np.array(biases, np.float64), _NEVER)
 
     @property
     def words(self) -> int:
@@ -354,7 +363,8 @@ def _typical(shifted: NDArray[np.float64], weights: NDArray[np.float64], mass: f
     lies between them is what lies between the scores.
     """
     whole_weight = total(weights)
-    expected = total(weights * shifted) / whole_weight
+    # Those without weight add nothing, though their scores may be infinitely far below.
+    expected = total(weights * np.where(weights > 0.0, shifted, 0.0)) / whole_weight
     apart = np.abs(shifted - expected)
     order = np.argsort(apart, kind="stable")
     sums = np.add.accumulate(weights[order])

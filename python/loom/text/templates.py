@@ -12,6 +12,9 @@ from loom.extras import require
 
 __all__ = ["ChatTemplate"]
 
+_MOST_MADE = 1 << 24
+"""The most characters of a text that is repeated, or bits of a power."""
+
 
 class ChatTemplate:
     r"""A chat template of the Hugging Face Hub's kind.
@@ -49,6 +52,9 @@ class ChatTemplate:
             ValueError,
             LookupError,
             AttributeError,
+            # What calls itself without end, and what is larger than memory.
+            RecursionError,
+            MemoryError,
         )
         self._compiled: dict[str, Any] = {}
         for name, text in sources.items():
@@ -68,6 +74,8 @@ class ChatTemplate:
             raise SerializationError(
                 f'the chat template "{name}" is no Jinja template: line {error.lineno}: {error.message}'
             ) from error
+        except RecursionError as error:
+            raise SerializationError(f'the chat template "{name}" is nested too deep to read') from error
 
     def render(
         self,
@@ -110,7 +118,8 @@ class ChatTemplate:
                 **given,
             )
         except self._errors as error:
-            raise ConfigError(f"the model's chat template refuses this chat: {error}") from error
+            told = str(error) or type(error).__name__
+            raise ConfigError(f"the model's chat template refuses this chat: {told}") from error
         return str(text)
 
 
@@ -136,7 +145,24 @@ def _environment() -> Any:  # noqa: ANN401 - Jinja's
     def refuse(message: str) -> None:
         raise jinja.exceptions.TemplateError(message)
 
-    environment = jinja.sandbox.ImmutableSandboxedEnvironment(
+    class Sandbox(jinja.sandbox.ImmutableSandboxedEnvironment):  # type: ignore[misc, name-defined]
+        """One in which neither powers nor repetitions make what takes hours, or all memory."""
+
+        intercepted_binops = frozenset(("*", "**"))
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
+            if operator == "**" and isinstance(left, int) and isinstance(right, int):
+                size = left.bit_length() * right
+            elif operator == "*" and isinstance(right if isinstance(left, int) else left, Sequence):
+                count, repeated = (left, right) if isinstance(left, int) else (right, left)
+                size = len(repeated) * count if isinstance(count, int) else 0
+            else:
+                size = 0
+            if size > _MOST_MADE:
+                raise jinja.sandbox.SecurityError(f"{operator} makes more than {_MOST_MADE:,} characters")
+            return super().call_binop(context, operator, left, right)
+
+    environment = Sandbox(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, extensions.loopcontrols]
     )
     environment.filters["tojson"] = _to_json

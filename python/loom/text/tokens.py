@@ -9,7 +9,7 @@ from typing import cast
 from loom._settings.suggestions import shown
 from loom.errors import ConfigError
 
-__all__ = ["check_known", "read_texts", "read_tokens"]
+__all__ = ["check_characters", "check_known", "read_texts", "read_tokens"]
 
 _MOST = 1 << 63
 """What the number of a token is below: those that it is brought as have 64 bits."""
@@ -74,3 +74,18 @@ def check_known(what: str, tokens: Iterable[int], words: int) -> None:
     beyond = [token for token in tokens if not 0 <= token < words]
     if beyond:
         raise ConfigError(f"{what} has token {beyond[0]}; the network knows {words} tokens")
+
+
+def check_characters(text: str) -> None:
+    """Refuses, with a ConfigError, a text with half a pair of surrogates, which is no character.
+
+    Args:
+        text: The text.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"the text has {text[error.start]!r} at {error.start}, half of a pair of surrogates and no "
+            "character: join both halves, or leave it out"
+        ) from error

@@ -238,6 +238,9 @@ class ToolReader:
             if not isinstance(arguments, (dict, str)):
                 return [], before + length
             told = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+            if not _is_text(entry["name"] + told):
+                # JSON can spell half a pair of surrogates, which nobody can be told.
+                return [], before + length
             calls.append(ToolCall(entry["name"], told))
         return calls, before + length
 
@@ -246,3 +249,12 @@ def _overlap(text: str, mark: str) -> int:
     """Returns how many characters at the text's end may be the beginning of a mark."""
     most = min(len(text), len(mark) - 1)
     return next((count for count in range(most, 0, -1) if text.endswith(mark[:count])), 0)
+
+
+def _is_text(text: str) -> bool:
+    """Whether a text consists of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

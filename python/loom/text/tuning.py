@@ -225,11 +225,20 @@ def _training(model: LanguageModel, steps: int, *, packed: bool = False) -> Iter
     with model.lock:
         engine = engine_of(model.network)
         before = tuple(model.network.input_shape)
+        # One that reads any number of steps takes rows of any length as it is.
+        is_open = None in before
+        if is_open and packed:
+            raise ConfigError(
+                "fine_tune: pack=True needs a network that reads a number of steps, and this one reads any: "
+                "build it with input_shape=(steps,)"
+            )
         try:
-            engine.resize((steps,), packed=packed)
+            if not is_open:
+                engine.resize((steps,), packed=packed)
             yield
         finally:
-            engine.resize(before)
+            if not is_open:
+                engine.resize(before)
             # Keys and values that are kept are of other weights.
             model.forget()
 
