@@ -76,8 +76,8 @@ def as_numpy(x: ArrayLike, *, what: str = "input") -> NDArray[Any]:
         raise ShapeError(f"{what}: rows of different lengths do not make an array ({error})") from error
     except (RuntimeError, TypeError) as error:
         raise DTypeError(f"{what}: {_name(x)} cannot be turned into a NumPy array ({error})") from error
-    if array.dtype.kind == "O" and (told := _of_a_table(x)):
-        raise DTypeError(f"{what}: expected real numbers, got {_describe(x, array)}{told}")
+    if array.dtype.kind == "O" and array.shape[-1:] != (0,) and hasattr(x, "columns"):
+        return _table_of_numbers(x, array, what)
     return array
 
 
@@ -192,18 +192,23 @@ def _is_real(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "fiub" or (dtype.kind == "V" and dtype.name.startswith(_SMALL_FLOATS))
 
 
-def _of_a_table(x: object) -> str:
-    """Says what makes numbers of a table with texts, dates or gaps."""
-    columns = getattr(x, "columns", None)
-    if columns is None:
-        return ""
-    texts = [str(name) for name in columns if not _is_real(np.asarray(x[name]).dtype)]  # type: ignore[index]
-    if not texts:
-        return ""
-    return (
-        f" in column{'s' * (len(texts) > 1)} {', '.join(texts)}; make numbers of them with "
-        'loom.data.columns(frame, target="..."), and give that to net.fit'
+def _table_of_numbers(x: Any, array: NDArray[Any], what: str) -> NDArray[Any]:  # noqa: ANN401
+    """Joins the columns of a table; of a whole one whose columns are of its own types pandas makes objects."""
+    # pandas may have a name twice; Arrow's `columns` are no names.
+    named = (
+        x.items()
+        if hasattr(x, "items")
+        else ((name, x[name]) for name in getattr(x, "column_names", x.columns))
     )
+    columns = [(name, np.asarray(column)) for name, column in named]
+    texts = [str(name) for name, column in columns if not _is_real(column.dtype)]
+    if texts:
+        raise DTypeError(
+            f"{what}: expected real numbers, got {_describe(x, array)} "
+            f"in column{'s' * (len(texts) > 1)} {', '.join(texts)}; make numbers of them with "
+            'loom.data.columns(frame, target="..."), and give that to net.fit'
+        )
+    return np.column_stack([column for _, column in columns])
 
 
 def _numbers_of(x: object, array: NDArray[Any]) -> str:
@@ -220,7 +225,7 @@ def _numbers_of(x: object, array: NDArray[Any]) -> str:
         return "; it is an iterator: numpy.stack(list(x)) is the array of what it gives"
     if array.dtype.kind == "O" and array.ndim and array.size:
         return "; x.astype(float) makes numbers, if that is what they are"
-    if array.dtype.kind in "US" and array.ndim:
+    if array.dtype.kind in "UST" and array.ndim:
         return "; they are texts: x.astype(float) makes numbers, if that is what they say"
     if isinstance(x, str):
         return "; it takes arrays, and opens no files: numpy.load, pandas.read_csv, loom.data.image_folder"
