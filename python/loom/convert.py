@@ -193,7 +193,7 @@ def _is_real(dtype: np.dtype[Any]) -> bool:
 
 
 def _table_of_numbers(x: Any, array: NDArray[Any], what: str) -> NDArray[Any]:  # noqa: ANN401
-    """Joins the columns of a table; of a whole one whose columns are of its own types pandas makes objects."""
+    """Joins the columns of a table; pandas makes objects of one whose columns are of its own types."""
     # pandas may have a name twice; Arrow's `columns` are no names.
     named = (
         x.items()
