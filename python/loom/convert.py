@@ -73,7 +73,12 @@ def as_numpy(x: ArrayLike, *, what: str = "input") -> NDArray[Any]:
     try:
         array = np.asarray(x)
     except ValueError as error:
-        raise ShapeError(f"{what}: rows of different lengths do not make an array ({error})") from error
+        if "inhomogeneous" not in str(error):
+            raise DTypeError(f"{what}: {_name(x)} cannot be turned into a NumPy array ({error})") from error
+        told = (
+            "; a network of input_shape=(None, ...) takes sequences of any length" if what == "input" else ""
+        )
+        raise ShapeError(f"{what}: rows of different lengths do not make an array{told}") from error
     except (RuntimeError, TypeError) as error:
         raise DTypeError(f"{what}: {_name(x)} cannot be turned into a NumPy array ({error})") from error
     if array.dtype.kind == "O" and array.shape[-1:] != (0,) and hasattr(x, "columns"):

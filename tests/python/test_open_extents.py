@@ -201,6 +201,14 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: network([nn.LSTM(3)], (None, None)), loom.ConfigError, "time"),
     (lambda: network([nn.LSTM(3)], (None, 4)).predict([]), loom.DataError, "no samples"),
     (lambda: network([nn.LSTM(3)], (None, 4)).predict([np.ones((0, 4))]), loom.DataError, "empty"),
+    (lambda: network([nn.LSTM(3)], (None, 4)).predict([np.ones((2, 4)), []]), loom.DataError, "1 is empty"),
+    (lambda: classifier().predict([[1, 2], []]), loom.DataError, "sample 1 is empty"),
+    (lambda: classifier().predict([1, 2]), loom.ShapeError, r"\(any\); for one sample .* as in \[x\]"),
+    (
+        lambda: network([nn.LSTM(3)], (2, 1)).predict([[1, 2], [3]]),
+        loom.ShapeError,
+        r"input_shape=\(None, \.\.\.\)",
+    ),
     (lambda: network([nn.LSTM(3)], (None, 4)).predict([np.ones((2, 3))]), loom.ShapeError, "any, 4"),
     (lambda: network([nn.LSTM(3)], (None, 4)).predict(np.ones((2, 4))), loom.ShapeError, "batch axis"),
     (
