@@ -433,3 +433,14 @@ def test_surgery_on_a_gpu_is_as_on_the_cpu(gpu: str) -> None:
     assert cut.device == "cpu"
     np.testing.assert_allclose(there.predict(x), here.predict(x), rtol=0, atol=1e-4)
     np.testing.assert_allclose(cut.predict(x), features.predict(x), rtol=0, atol=1e-4)
+
+
+def test_the_last_layers_of_a_network_are_a_network_of_their_own() -> None:
+    net = loom.Sequential([nn.Dense(3, activation="tanh"), nn.Dense(2), nn.Dense(4)], input_shape=5)
+    x = np.eye(5)
+    decoder = loom.Network(input_shape=2)
+    decoder[0, 0, 0].add(*net.layers[2:])
+    np.testing.assert_array_equal(decoder.predict(net.cut(until=net.layers[1]).predict(x)), net.predict(x))
+    for layers in (net.layers[2:], [net]):
+        with pytest.raises(loom.ConfigError, match=r"other\[0, 0, 0\]\.add\(\*net\.layers"):
+            loom.Sequential(layers, input_shape=2)  # type: ignore[arg-type]

@@ -56,8 +56,14 @@ def as_layer(layer: object) -> Layer:
         return Activation(layer)
     if hasattr(layer, "config") and hasattr(layer, "parameters"):
         raise ConfigError(
-            f"{shown(layer)} stands in a network: net.cut(until=net.layers[-2]) is what leads there, with "
-            "its weights, and layer.config the description alone"
+            f"{shown(layer)} stands in a network: other[0, 0, 0].add(*net.layers[2:]) copies them "
+            "with their weights, net.cut(until=net.layers[-2]) all up to one, and layer.config is the "
+            "description alone"
+        )
+    if hasattr(layer, "layers") and hasattr(layer, "predict"):
+        raise ConfigError(
+            f"{type(layer).__name__} is no layer: other[0, 0, 0].add(*net.layers) copies those of a network "
+            "with their weights"
         )
     raise ConfigError(f"expected a layer such as nn.Dense(10), got {shown(layer)}{_meant(layer)}")
 
