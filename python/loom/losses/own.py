@@ -137,8 +137,8 @@ class OwnLoss(Loss):
         found: object = self.function(output, target)
         if not (isinstance(found, tuple) and len(found) == 2):
             raise ConfigError(
-                f"loss {self.name}: expected (value, gradient), got {shown(found)}; the gradient with respect "
-                'to the output goes along, and of a formula, losses.Expr("(y - t) ** 2"), it is made by rule'
+                f"loss {self.name}: expected (value, gradient), got {shown(found)}; the gradient goes along, "
+                'd value / d output, and of a formula, losses.Expr("(y - t) ** 2"), it is made by rule'
             )
         try:
             value = np.asarray(found[0], output.dtype)
