@@ -228,6 +228,8 @@ def _numbers_of(x: object, array: NDArray[Any]) -> str:
         return "; numpy.abs(x), or both parts side by side, numpy.concatenate([x.real, x.imag], -1)"
     if array.dtype.kind == "O" and array.ndim == 0 and hasattr(x, "__next__"):
         return "; it is an iterator: numpy.stack(list(x)) is the array of what it gives"
+    if array.dtype.kind == "O" and array.size and isinstance(array.flat[0], Mapping):
+        return "; rows by name are a frame: pandas.DataFrame(rows)"
     if array.dtype.kind == "O" and array.ndim and array.size:
         return "; x.astype(float) makes numbers, if that is what they are"
     if array.dtype.kind in "UST" and array.ndim:

@@ -96,6 +96,7 @@ def test_lists_are_taken() -> None:
         (np.zeros(2, [("x", "f4")]), "dtype"),
         (None, "dtype object from NoneType"),
         ({"x": 1}, "dtype object from dict"),
+        ([{"x": 1}], "pandas.DataFrame(rows)"),
     ],
 )
 def test_what_is_not_real_is_refused_by_name(value: Any, came: str) -> None:

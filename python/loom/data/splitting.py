@@ -119,6 +119,8 @@ def split(
     held[chosen] = True
     if held.all() or not held.any():
         what = f"of {len(np.unique(teams))} groups " if teams is not None else ""
+        if strata is not None:
+            what = f"of {len(np.unique(strata))} classes "
         raise DataError(
             f"split: a share of {share:g} of {rows} samples {what}leaves {int((~held).sum())} for training "
             f"and {int(held.sum())} held out; both need at least one"
