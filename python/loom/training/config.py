@@ -98,8 +98,9 @@ class TrainingConfig(Plain):
             in cross_entropy and nll.
         loss_weights: How much the loss of each named output counts; 1 where left out. `loss` is then a
             loss by output, loss={"kind": "cross_entropy", "age": "huber"}, and `metrics` lists by output.
-        metrics: What else is measured at each epoch: accuracy, top_k_accuracy,
-            mae, mse, r2, or any callable(outputs, targets) -> float. loom's own count what was
+        metrics: What else is measured at each epoch: names such as accuracy, f1, auc and r2, of which
+            `loom.metrics.names()` lists all, those of scikit-learn behind "sklearn.", objects of
+            `loom.metrics`, or any callable(outputs, targets) -> float. loom's own count what was
             predicted in a step that exploded, too.
         accumulate: Over how many batches gradients add up before one update.
         depth_scale: How the learning rate changes with a layer's depth, layer i of
