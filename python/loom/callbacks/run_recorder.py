@@ -37,7 +37,7 @@ class RunRecorder(Callback):
         batches: Also every so many batches; None for epochs alone, which does not slow training down.
 
     Raises:
-        ConfigError: `batches` is not a positive whole number.
+        ConfigError: The directory is no path, or `batches` not a positive whole number.
 
     Examples:
         >>> import tempfile

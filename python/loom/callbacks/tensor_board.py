@@ -32,7 +32,7 @@ class TensorBoard(Callback):
             slow training down.
 
     Raises:
-        ConfigError: `batches` is not a positive whole number.
+        ConfigError: The directory is no path, or `batches` not a positive whole number.
         MissingExtraError: tensorboardX is not installed; when training begins.
         FileError: The folder cannot be written; when training begins.
     """
