@@ -97,6 +97,31 @@ def test_pictures_say_what_they_draw(name: str, kind: str) -> None:
         getattr(loom.plot, name)(X, *more)
 
 
+def test_arguments_that_a_function_does_not_know_are_told_with_those_that_it_knows(net: Network) -> None:
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'inputs'; it takes x, batch_size"):
+        net.predict(inputs=X)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"samples and targets go in as one argument, \(x, y\)"):
+        net.evaluate(x=X, y=Y)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"behind one are loom\.Sequential\(net\.layers\[2:\]"):
+        net.cut(start=net.layers[0])  # type: ignore[call-arg]
+
+
+def test_what_is_served_and_how(net: Network) -> None:
+    pytest.importorskip("fastapi")
+    for settings in (3, {"rate": 3}):
+        with pytest.raises(loom.ConfigError, match=r"settings must be a loom\.serving\.ServingSettings, got"):
+            loom.serving.create_app(net, settings)  # type: ignore[arg-type]
+    with pytest.raises(loom.ConfigError, match=r"expected a loom\.text\.LanguageModel.*create_app"):
+        loom.serving.create_language_app(net)  # type: ignore[arg-type]
+
+
+def test_sources_of_something_else(net: Network) -> None:
+    with pytest.raises(loom.DataError, match=r"stream takes arrays, .* got Network"):
+        loom.data.stream(net, Y)  # type: ignore[arg-type]
+    with pytest.raises(loom.DataError, match=r"samples takes .* got dict"):
+        loom.data.samples({"x": X})
+
+
 def test_names_before_tensors(tmp_path: Path) -> None:
     for write in (loom.tensors.write_safetensors, loom.tensors.write_gguf):
         with pytest.raises(loom.ConfigError, match=r"arrays by name, .* got .*; the path comes first"):

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from loom import _native, nn
+from loom._settings.calls import explained
 from loom._settings.suggestions import shown, unknown
 from loom.architecture import LinkConfig, NetworkConfig, OutputConfig, as_layer, row_shape
 from loom.engine import HasEngine, engine_of
@@ -159,6 +160,7 @@ def resized(
     return made
 
 
+@explained(start="layers behind one are loom.Sequential(net.layers[2:], input_shape=...), with their weights")
 def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:
     """Returns a new network of the layers up to one, and including it: a feature extractor.
 

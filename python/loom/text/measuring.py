@@ -42,8 +42,8 @@ def perplexity(
             each token more before it, and takes longer.
 
     Raises:
-        ConfigError: The model is no language model; the text has less than two tokens, or one that the network
-            does not know; or a setting is out of range.
+        ConfigError: The model is no language model; the text has less than two tokens, or one that the
+            network does not know; or a setting is out of range.
     """
     if not hasattr(model, "encode"):
         raise ConfigError(
