@@ -95,7 +95,7 @@ class TrainingConfig(Plain):
             output, {"kind": {1: 5.0}}; a sample's loss then counts times the weight of its class,
             and the mean is over samples, as Keras has it, not over weights.
         label_smoothing: Share of each target spread evenly over all classes,
-            in cross_entropy and nll.
+            in cross_entropy and nll; with class weights each class's part has its own, as in PyTorch.
         loss_weights: How much the loss of each named output counts; 1 where left out. `loss` is then a
             loss by output, loss={"kind": "cross_entropy", "age": "huber"}, and `metrics` lists by output.
         metrics: What else is measured at each epoch: names such as accuracy, f1, auc and r2, of which
