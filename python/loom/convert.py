@@ -160,7 +160,7 @@ def as_input(x: ArrayLike, precision: Precision, *, indices: bool) -> RealArray:
     if array.dtype.kind not in "iu":
         raise DTypeError(
             "input: the network reads whole numbers, such as places in a vocabulary, "
-            f"got {_describe(x, array)}; convert them with .astype(int) if they are whole numbers"
+            f"got {_describe(x, array)}; {_whole_numbers_of(array)}"
         )
     return as_real_array(array, precision)
 
@@ -237,6 +237,16 @@ def _numbers_of(x: object, array: NDArray[Any]) -> str:
     if isinstance(x, str):
         return "; it takes arrays, and opens no files: numpy.load, pandas.read_csv, loom.data.image_folder"
     return "; None is no array" if x is None else ""
+
+
+def _whole_numbers_of(array: NDArray[Any]) -> str:
+    """Says what makes whole numbers of values that are none."""
+    if array.dtype.kind in "UST" or (array.dtype.kind == "O" and isinstance(next(array.flat, None), str)):
+        return (
+            "texts go in as numbers of their words, "
+            "[[number[word] for word in text.split()] for text in texts]"
+        )
+    return "convert them with .astype(int) if they are whole numbers"
 
 
 def _describe(x: object, array: NDArray[Any]) -> str:
