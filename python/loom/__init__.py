@@ -12,7 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from loom import _interpreters as _interpreters
+from loom import _interpreters  # noqa: F401 - refuses interpreters that cannot have it
 
 # After that: in other interpreters than the main one NumPy fails, and does not say why.
 # isort: split

@@ -5,14 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loom.errors import FileError
+from loom._settings.checks import file_path
+from loom._settings.suggestions import shown
+from loom.errors import ConfigError, FileError
 from loom.extras import require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-__all__ = ["empty_figure", "finished"]
+__all__ = ["check_drawn", "empty_figure", "finished"]
+
+
+def check_drawn(where: str, given: object, *kinds: type) -> None:
+    """Refuses what a picture is not of.
+
+    Args:
+        where: What draws it, for error messages.
+        given: What was given.
+        *kinds: What it draws.
+
+    Raises:
+        ConfigError: It is none of these.
+    """
+    if not isinstance(given, kinds):
+        names = " or a ".join(kind.__name__ for kind in kinds)
+        raise ConfigError(f"{where} draws a {names}, got {shown(given)}")
 
 
 def empty_figure(*, width: float, height: float) -> Figure:
@@ -46,12 +64,13 @@ def finished(figure: Figure, path: str | Path | None) -> Figure:
         The figure.
 
     Raises:
+        ConfigError: The path is none.
         FileError: It cannot be written.
     """
     if path is not None:
+        where = file_path("loom.plot", path)
         try:
             # A name without an ending gets the one of SVG, which is sharp at any size.
-            where = Path(path)
             where = where if where.suffix else where.with_name(f"{where.name}.svg")
             figure.savefig(where, dpi=150)
         except OSError as error:

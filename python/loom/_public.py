@@ -4,8 +4,8 @@ HOMES = {
     name: module
     for module, names in {
         "loom": (
-            "_interpreters analysis callbacks data datasets initializers losses metrics models nn observers "
-            "optimizers plot schedules serving sklearn tensors text"
+            "analysis callbacks data datasets initializers losses metrics models nn observers optimizers "
+            "plot schedules serving sklearn tensors text"
         ),
         "loom._native": "__version__",
         "loom.architecture": "Categories CellConfig LinkConfig NetworkConfig",

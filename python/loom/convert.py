@@ -73,11 +73,16 @@ def as_numpy(x: ArrayLike, *, what: str = "input") -> NDArray[Any]:
     try:
         array = np.asarray(x)
     except ValueError as error:
-        raise ShapeError(f"{what}: rows of different lengths do not make an array ({error})") from error
+        if "inhomogeneous" not in str(error):
+            raise DTypeError(f"{what}: {_name(x)} cannot be turned into a NumPy array ({error})") from error
+        told = (
+            "; a network of input_shape=(None, ...) takes sequences of any length" if what == "input" else ""
+        )
+        raise ShapeError(f"{what}: rows of different lengths do not make an array{told}") from error
     except (RuntimeError, TypeError) as error:
         raise DTypeError(f"{what}: {_name(x)} cannot be turned into a NumPy array ({error})") from error
-    if array.dtype.kind == "O" and (told := _of_a_table(x)):
-        raise DTypeError(f"{what}: expected real numbers, got {_describe(x, array)}{told}")
+    if array.dtype.kind == "O" and array.shape[-1:] != (0,) and hasattr(x, "columns"):
+        return _table_of_numbers(x, array, what)
     return array
 
 
@@ -155,7 +160,7 @@ def as_input(x: ArrayLike, precision: Precision, *, indices: bool) -> RealArray:
     if array.dtype.kind not in "iu":
         raise DTypeError(
             "input: the network reads whole numbers, such as places in a vocabulary, "
-            f"got {_describe(x, array)}; convert them with .astype(int) if they are whole numbers"
+            f"got {_describe(x, array)}; {_whole_numbers_of(array)}"
         )
     return as_real_array(array, precision)
 
@@ -192,18 +197,23 @@ def _is_real(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "fiub" or (dtype.kind == "V" and dtype.name.startswith(_SMALL_FLOATS))
 
 
-def _of_a_table(x: object) -> str:
-    """Says what makes numbers of a table with texts, dates or gaps."""
-    columns = getattr(x, "columns", None)
-    if columns is None:
-        return ""
-    texts = [str(name) for name in columns if not _is_real(np.asarray(x[name]).dtype)]  # type: ignore[index]
-    if not texts:
-        return ""
-    return (
-        f" in column{'s' * (len(texts) > 1)} {', '.join(texts)}; make numbers of them with "
-        'loom.data.columns(frame, target="..."), and give that to net.fit'
+def _table_of_numbers(x: Any, array: NDArray[Any], what: str) -> NDArray[Any]:  # noqa: ANN401
+    """Joins the columns of a table; pandas makes objects of one whose columns are of its own types."""
+    # pandas may have a name twice; Arrow's `columns` are no names.
+    named = (
+        x.items()
+        if hasattr(x, "items")
+        else ((name, x[name]) for name in getattr(x, "column_names", x.columns))
     )
+    columns = [(name, np.asarray(column)) for name, column in named]
+    texts = [str(name) for name, column in columns if not _is_real(column.dtype)]
+    if texts:
+        raise DTypeError(
+            f"{what}: expected real numbers, got {_describe(x, array)} "
+            f"in column{'s' * (len(texts) > 1)} {', '.join(texts)}; make numbers of them with "
+            'loom.data.columns(frame, target="..."), and give that to net.fit'
+        )
+    return np.column_stack([column for _, column in columns])
 
 
 def _numbers_of(x: object, array: NDArray[Any]) -> str:
@@ -218,13 +228,25 @@ def _numbers_of(x: object, array: NDArray[Any]) -> str:
         return "; numpy.abs(x), or both parts side by side, numpy.concatenate([x.real, x.imag], -1)"
     if array.dtype.kind == "O" and array.ndim == 0 and hasattr(x, "__next__"):
         return "; it is an iterator: numpy.stack(list(x)) is the array of what it gives"
+    if array.dtype.kind == "O" and array.size and isinstance(array.flat[0], Mapping):
+        return "; rows by name are a frame: pandas.DataFrame(rows)"
     if array.dtype.kind == "O" and array.ndim and array.size:
         return "; x.astype(float) makes numbers, if that is what they are"
-    if array.dtype.kind in "US" and array.ndim:
+    if array.dtype.kind in "UST" and array.ndim:
         return "; they are texts: x.astype(float) makes numbers, if that is what they say"
     if isinstance(x, str):
         return "; it takes arrays, and opens no files: numpy.load, pandas.read_csv, loom.data.image_folder"
     return "; None is no array" if x is None else ""
+
+
+def _whole_numbers_of(array: NDArray[Any]) -> str:
+    """Says what makes whole numbers of values that are none."""
+    if array.dtype.kind in "UST" or (array.dtype.kind == "O" and isinstance(next(array.flat, None), str)):
+        return (
+            "texts go in as numbers of their words, "
+            "[[number[word] for word in text.split()] for text in texts]"
+        )
+    return "convert them with .astype(int) if they are whole numbers"
 
 
 def _describe(x: object, array: NDArray[Any]) -> str:

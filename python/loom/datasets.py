@@ -60,6 +60,7 @@ def mnist(path: str | Path) -> Dataset:
         Images (rows, 1, height, width) from 0 to 1 and their classes.
 
     Raises:
+        ConfigError: The path is none.
         FileError: The folder or one of its files is missing or unreadable.
         SerializationError: A file is damaged, or images and labels differ in
             number.
@@ -67,7 +68,7 @@ def mnist(path: str | Path) -> Dataset:
     Examples:
         >>> (x, y), (x_test, y_test) = loom.datasets.mnist("data/mnist")  # doctest: +SKIP
     """
-    folder = Path(path)
+    folder = file_path("mnist", path)
     return Dataset(_mnist_part(folder, "train"), _mnist_part(folder, "t10k"))
 
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from loom import _native
 from loom._settings.checks import real, whole
-from loom._settings.suggestions import shown
 from loom.data import ArraySource, ByShard, Data, TrainingBatch, as_source
 from loom.data.loading import share
 from loom.data.splitting import taken
-from loom.distributed import Alone, Communicator, current
+from loom.distributed import Communicator
+from loom.distributed.finding import chosen
 from loom.engine import engine_of
 from loom.errors import ConfigError, DataError
 from loom.network import Network
@@ -114,14 +114,7 @@ def train_locally(
     each = whole(where, "local_steps", local_steps, least=1)
     rate = real(where, "outer_rate", outer_rate, above=0.0)
     momentum = real(where, "outer_momentum", outer_momentum, least=0.0, below=1.0)
-    if distributed == "auto":
-        communicator = current()
-    elif distributed is None:
-        communicator = Alone()
-    elif isinstance(distributed, Communicator):
-        communicator = distributed
-    else:
-        raise ConfigError(f'distributed must be "auto", None or a communicator, got {shown(distributed)}')
+    communicator = chosen(distributed)
     if count < communicator.size:
         raise ConfigError(
             f"{communicator.size} processes need as many workers, and there are {count}; set "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from loom._figures import empty_figure, finished
+from loom._figures import check_drawn, empty_figure, finished
 from loom._palette import COLORS, FAINT
 from loom._settings.calls import explained
 from loom._settings.checks import real, whole
@@ -238,8 +238,10 @@ def plot_rates(search: RateSearch, path: str | Path | None = None) -> Figure:
 
     Raises:
         MissingExtraError: Matplotlib is not installed.
+        ConfigError: Something else is given.
         FileError: The picture cannot be written.
     """
+    check_drawn("learning_rates", search, RateSearch)
     figure = empty_figure(width=6.0, height=3.8)
     axes = figure.add_subplot()
     axes.plot(search.rates, search.losses, color=FAINT, linewidth=0.8, label="loss of each batch")

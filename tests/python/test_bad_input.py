@@ -206,6 +206,10 @@ PATHS: dict[str, Callable[[Any], object]] = {
     "image_folder": loom.data.image_folder,
     "run": lambda path: loom.train(mlp(), (X, Y), quiet(), run=path),
     "CSVLogger": loom.CSVLogger,
+    "TensorBoard": loom.TensorBoard,
+    "RunRecorder": loom.RunRecorder,
+    "read_run": loom.read_run,
+    "mnist": loom.datasets.mnist,
     "column_files": lambda path: loom.data.column_files(path, "y"),
     "read_idx": loom.datasets.read_idx,
 }

@@ -155,6 +155,7 @@ def test_columns_equal_what_numpy_says(values: list[float | None], kinds: list[s
         ({}, {"inputs": "rows"}, loom.ConfigError, 'inputs "rows"'),
         ({}, {"drop": 3}, loom.ConfigError, "drop must be names of columns, got 3"),
         ({"rooms": [1]}, {}, loom.DataError, "different lengths"),
+        ({"rooms": 1}, {}, loom.DataError, r"'rooms' is one value .* \{'rooms': \[1\]\}"),
         ({"numbers": [1] * 4}, {"inputs": "dict"}, loom.DataError, "rename that column"),
     ],
 )

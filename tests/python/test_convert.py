@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 import loom
 from loom.convert import as_labels, as_numpy, as_real_array
+from loom.data.labels import as_names
 
 REAL = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", ">f4", ">i8"]
 
@@ -95,6 +96,7 @@ def test_lists_are_taken() -> None:
         (np.zeros(2, [("x", "f4")]), "dtype"),
         (None, "dtype object from NoneType"),
         ({"x": 1}, "dtype object from dict"),
+        ([{"x": 1}], "pandas.DataFrame(rows)"),
     ],
 )
 def test_what_is_not_real_is_refused_by_name(value: Any, came: str) -> None:
@@ -130,3 +132,42 @@ def test_labels_must_be_integers(value: Any) -> None:
 def test_a_label_beyond_64_bits_is_out_of_range() -> None:
     with pytest.raises(loom.InvalidValueError, match="18446744073709551615 is out of range"):
         as_labels(np.array([2**64 - 1], np.uint64))
+
+
+def test_a_table_of_numbers_is_read_whatever_pandas_stores_them_as() -> None:
+    pandas = pytest.importorskip("pandas")
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    for kind in ("Float32", "Int64", "boolean"):
+        frame = (
+            pandas.DataFrame(x, columns=["a", "b"]).astype(kind if kind != "boolean" else bool).astype(kind)
+        )
+        np.testing.assert_array_equal(as_real_array(frame), frame.astype(float).to_numpy())
+    mixed = pandas.DataFrame({"a": pandas.array([1, 2], "Int64"), "b": [0.5, 1.5]})
+    assert as_numpy(mixed).tolist() == [[1.0, 0.5], [2.0, 1.5]]
+    twice = pandas.concat([mixed["a"], mixed["a"]], axis=1)
+    assert as_labels(twice).tolist() == [[1, 1], [2, 2]]
+    gaps = pandas.DataFrame({"a": pandas.array([1, None], "Int64"), "b": [0.5, 1.5]})
+    np.testing.assert_array_equal(as_numpy(gaps), [[1.0, 0.5], [np.nan, 1.5]])
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars", "pyarrow"])
+def test_columns_of_a_table_that_are_no_numbers_are_named(package: str) -> None:
+    module: Any = pytest.importorskip(package)
+    columns = {"size": [1.0, 2.0], "city": ["Oslo", "Rome"]}
+    table = module.table(columns) if package == "pyarrow" else module.DataFrame(columns)
+    with pytest.raises(
+        loom.DTypeError, match=r"in column city; make numbers of them with loom\.data\.columns"
+    ):
+        as_numpy(table)
+
+
+@pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="NumPy 2 has texts of any length")
+def test_texts_of_any_length_are_labels() -> None:
+    texts = np.array([["a", "long"], ["b", "a"]], np.dtypes.StringDType())
+    assert as_names(texts).tolist() == [["a", "long"], ["b", "a"]]
+    assert as_names(texts).dtype == np.dtype("U4")
+    gaps = np.array(["a", np.nan], np.dtypes.StringDType(na_object=np.nan))
+    with pytest.raises(loom.DataError, match="the label of row 1 is missing"):
+        as_names(gaps)
+    with pytest.raises(loom.DTypeError, match="they are texts"):
+        as_real_array(texts)

@@ -38,6 +38,26 @@ def test_code_in_pages_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monk
         exec(compile(block, str(page), "exec"), names)
 
 
+API = "\n".join(page.read_text() for page in (README.parent / "docs" / "api").glob("*.md"))
+REFERRED = set(re.findall(r"^::: (\S+)$", API, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", [name for name in loom.__all__ if name != "__version__"])
+def test_every_public_name_is_in_the_reference(name: str) -> None:
+    made = getattr(loom, name)
+    modules = [import_module(each) for each in REFERRED if each in MODULES]
+    listed = [module for module in modules if name in module.__all__ and getattr(module, name) is made]
+    assert f"loom.{name}" in REFERRED or listed
+
+
+@pytest.mark.parametrize("package", sorted(REFERRED.intersection(MODULES)))
+def test_what_has_the_name_of_its_module_is_in_the_reference_as_well(package: str) -> None:
+    for name in import_module(package).__all__:
+        if f"{package}.{name}" in MODULES:
+            # By this name the page's maker finds the module.
+            assert f"{package}.{name}.{name}" in REFERRED
+
+
 def test_the_readme_counts_what_there_is() -> None:
     rows = dict(re.findall(r"^\| ([a-z ]+) \| (.*) \|$", README.read_text(), re.MULTILINE))
     assert rows["weight types"].split(", ") == [entry.name for entry in loom.dtypes()]

@@ -76,9 +76,9 @@ GUESSES: dict[str, tuple[Callable[[], object], str]] = {
         ),
         "return_sequences=False of the last recurrent layer",
     ),
-    "layers of another network": (
-        lambda: anything.Sequential(net().layers[:1], input_shape=4),
-        r"net\.cut\(until=net\.layers\[-2\]\)",
+    "layers of another network in a layer": (
+        lambda: anything.Sequential([nn.Residual([net().layers[0]])], input_shape=4),
+        r"net\[0, 0, 0\]\.add\(layer\).* layer\.config",
     ),
     "features before steps": (
         lambda: net(nn.LSTM(2), shape=(20, 6)).predict(ROWS((5, 6, 20))),

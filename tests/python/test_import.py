@@ -51,6 +51,7 @@ def test_building_a_configuration_needs_no_terminal_or_plot_library() -> None:
 def test_every_public_name_loads_and_is_listed(name: str) -> None:
     assert getattr(loom, name) is not None
     assert name in dir(loom)
+    assert not name.startswith("_") or name == "__version__"
 
 
 def test_the_table_of_public_names_is_what_the_imports_say() -> None:

@@ -201,6 +201,20 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: network([nn.LSTM(3)], (None, None)), loom.ConfigError, "time"),
     (lambda: network([nn.LSTM(3)], (None, 4)).predict([]), loom.DataError, "no samples"),
     (lambda: network([nn.LSTM(3)], (None, 4)).predict([np.ones((0, 4))]), loom.DataError, "empty"),
+    (lambda: network([nn.LSTM(3)], (None, 4)).predict([np.ones((2, 4)), []]), loom.DataError, "1 is empty"),
+    (
+        lambda: classifier().predict(["a text", "one"]),
+        loom.DTypeError,
+        r"got dtype <U6 .*; texts go in as numbers",
+    ),
+    (lambda: classifier().predict([["a", "text"]]), loom.DTypeError, "texts go in as numbers of their words"),
+    (lambda: classifier().predict([[1, 2], []]), loom.DataError, "sample 1 is empty"),
+    (lambda: classifier().predict([1, 2]), loom.ShapeError, r"\(any\); for one sample .* as in \[x\]"),
+    (
+        lambda: network([nn.LSTM(3)], (2, 1)).predict([[1, 2], [3]]),
+        loom.ShapeError,
+        r"input_shape=\(None, \.\.\.\)",
+    ),
     (lambda: network([nn.LSTM(3)], (None, 4)).predict([np.ones((2, 3))]), loom.ShapeError, "any, 4"),
     (lambda: network([nn.LSTM(3)], (None, 4)).predict(np.ones((2, 4))), loom.ShapeError, "batch axis"),
     (

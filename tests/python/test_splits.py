@@ -76,6 +76,11 @@ def test_folds_hold_each_sample_out_once(options: dict[str, Any]) -> None:
     assert max(sizes) - min(sizes) <= 3
 
 
+def test_numbers_without_a_second_sample_are_told_as_classes() -> None:
+    with pytest.raises(loom.DataError, match=r"20 samples of 20 classes leaves 20 for training"):
+        split((np.ones((20, 1)), np.linspace(0, 1, 20)), 0.25, stratify=True)
+
+
 def test_what_is_given_comes_back_in_its_form() -> None:
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     columns = {"a": np.arange(20.0), "k": ["u", "v"] * 10}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,8 +73,79 @@ def test_pictures_of_something_else() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("bits", "BitsReport"),
+        ("clusters", "Clusters"),
+        ("confusion_matrix", "ClassificationReport"),
+        ("correlation", "Correlation"),
+        ("deviation", "DeviationReport"),
+        ("embedding", "Embedding"),
+        ("learning_rates", "RateSearch"),
+        ("matches", "Matches"),
+        ("residuals", "RegressionReport"),
+        ("saliency", "Saliency"),
+        ("sensitivity", "SensitivityReport"),
+        ("similarity", "Similarity"),
+        ("top_errors", "ClassErrors"),
+    ],
+)
+def test_pictures_say_what_they_draw(name: str, kind: str) -> None:
+    pytest.importorskip("matplotlib")
+    more = [X] if name == "clusters" else []
+    with pytest.raises(loom.ConfigError, match=rf"{name} draws a {kind}.*, got array"):
+        getattr(loom.plot, name)(X, *more)
+
+
+def test_arguments_that_a_function_does_not_know_are_told_with_those_that_it_knows(net: Network) -> None:
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'inputs'; it takes x, batch_size"):
+        net.predict(inputs=X)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"samples and targets go in as one argument, \(x, y\)"):
+        net.evaluate(x=X, y=Y)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"behind one are loom\.Sequential\(net\.layers\[2:\]"):
+        net.cut(start=net.layers[0])  # type: ignore[call-arg]
+
+
+def test_what_is_served_and_how(net: Network) -> None:
+    pytest.importorskip("fastapi")
+    for settings in (3, {"rate": 3}):
+        with pytest.raises(loom.ConfigError, match=r"settings must be a loom\.serving\.ServingSettings, got"):
+            loom.serving.create_app(net, settings)  # type: ignore[arg-type]
+    with pytest.raises(loom.ConfigError, match=r"expected a loom\.text\.LanguageModel.*create_app"):
+        loom.serving.create_language_app(net)  # type: ignore[arg-type]
+
+
+def test_sources_of_something_else(net: Network) -> None:
+    with pytest.raises(loom.DataError, match=r"stream takes arrays, .* got Network"):
+        loom.data.stream(net, Y)  # type: ignore[arg-type]
+    with pytest.raises(loom.DataError, match=r"samples takes .* got dict"):
+        loom.data.samples({"x": X})
+
+
+def test_names_before_tensors(tmp_path: Path) -> None:
+    for write in (loom.tensors.write_safetensors, loom.tensors.write_gguf):
+        with pytest.raises(loom.ConfigError, match=r"arrays by name, .* got .*; the path comes first"):
+            write({"x": X}, tmp_path / "x")  # type: ignore[arg-type]
+        with pytest.raises(loom.ConfigError, match=r"arrays by name, .* got array"):
+            write(tmp_path / "x", X)  # type: ignore[arg-type]
+
+
+def test_a_text_is_read_by_a_language_model(net: Network) -> None:
+    with pytest.raises(loom.ConfigError, match=r"expected a loom\.text\.LanguageModel, .*loom\.text\.load"):
+        loom.perplexity(net, "abc")  # type: ignore[arg-type]
+
+
+def test_numbers_are_no_samples_to_split() -> None:
+    with pytest.raises(loom.DataError, match="split: a single number"):
+        loom.data.split([1, 2])
+
+
+@pytest.mark.parametrize(
     "call",
     [
+        lambda: loom.export_model(3),  # type: ignore[arg-type]
+        lambda: loom.save_gguf(3, "x.gguf"),  # type: ignore[arg-type]
+        lambda: loom.to_torch(3),  # type: ignore[arg-type]
         lambda: loom.train(3, (X, Y)),  # type: ignore[arg-type]
         lambda: loom.evaluate(3, (X, Y)),  # type: ignore[arg-type]
         lambda: loom.Trainer(3),  # type: ignore[arg-type]

@@ -265,6 +265,16 @@ def test_layers_that_never_fitted_can_be_taken_out() -> None:
             "names parameters",
         ),
         (lambda net: net.scale_rates(0.5), loom.errors.ConfigError, "factors by pattern"),
+        (
+            lambda net: net[0, 0, 0].add(nn.Dense(4), deep().layers[0]),
+            loom.errors.ShapeError,
+            "weight",
+        ),
+        (
+            lambda net: net[0, 0, 0].add(nn.Dense(6), net.layers[0], 3),
+            loom.errors.ConfigError,
+            "got 3",
+        ),
     ],
 )
 def test_refused_changes_leave_everything_as_it_was(
@@ -433,3 +443,17 @@ def test_surgery_on_a_gpu_is_as_on_the_cpu(gpu: str) -> None:
     assert cut.device == "cpu"
     np.testing.assert_allclose(there.predict(x), here.predict(x), rtol=0, atol=1e-4)
     np.testing.assert_allclose(cut.predict(x), features.predict(x), rtol=0, atol=1e-4)
+
+
+def test_the_last_layers_of_a_network_are_a_network_of_their_own() -> None:
+    net = loom.Sequential([nn.Dense(3, activation="tanh"), nn.Dense(2), nn.Dense(4)], input_shape=5)
+    x = np.eye(5)
+    decoder = loom.Sequential([*net.layers[2:], nn.Activation("relu")], input_shape=2)
+    decoded = decoder.predict(net.cut(until=net.layers[1]).predict(x))
+    np.testing.assert_array_equal(decoded, np.maximum(net.predict(x), 0))
+    for layers, told in (
+        (lambda: [nn.Residual([net.layers[0]])], r"layer\.config"),
+        (lambda: [net], r"\[\*net\.layers, "),
+    ):
+        with pytest.raises(loom.ConfigError, match=told):
+            loom.Sequential(layers(), input_shape=5)  # type: ignore[arg-type, list-item]

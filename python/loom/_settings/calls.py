@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from functools import update_wrapper, wraps
@@ -42,7 +43,7 @@ def explained(**said: str) -> Callable[[Called], Called]:
                 if within is None or within.tb_next is not None:
                     # The call did fit: it is something in the function that is wrong.
                     raise
-                told = _remark(str(error), said)
+                told = _remark(str(error), said) or _known(str(error), function)
                 if told is None:
                     raise
                 raise TypeError(f"{error}; {told}") from None
@@ -86,6 +87,14 @@ def listing(module: str, known: Callable[[], list[str]]) -> Callable[[Called], C
         return _Listing(function, module, known)  # type: ignore[return-value]
 
     return decorated
+
+
+def _known(message: str, function: Callable[..., object]) -> str | None:
+    """Says which arguments there are where one is not known."""
+    if _UNEXPECTED.search(message) is None:
+        return None
+    names = [name for name in inspect.signature(function).parameters if name != "self"]
+    return f"it takes {', '.join(names)}" if names else "it takes none"
 
 
 def _remark(message: str, said: dict[str, str]) -> str | None:

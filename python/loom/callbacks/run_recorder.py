@@ -10,7 +10,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from loom._settings.checks import whole
+from loom._settings.checks import file_path, whole
 from loom._settings.encoding import encode
 from loom.callbacks._pace import Pace
 from loom.callbacks.base import Callback, Logs
@@ -37,7 +37,7 @@ class RunRecorder(Callback):
         batches: Also every so many batches; None for epochs alone, which does not slow training down.
 
     Raises:
-        ConfigError: `batches` is not a positive whole number.
+        ConfigError: The directory is no path, or `batches` not a positive whole number.
 
     Examples:
         >>> import tempfile
@@ -51,7 +51,7 @@ class RunRecorder(Callback):
     """
 
     def __init__(self, directory: str | Path, *, batches: int | None = None) -> None:
-        self.directory = Path(directory)
+        self.directory = file_path("RunRecorder", directory, "directory")
         self.batches = None if batches is None else whole("RunRecorder", "batches", batches, least=1)
         self._writer: Writer | None = None
         self._epoch = 0

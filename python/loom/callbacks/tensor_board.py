@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from loom._settings.checks import flag, whole
+from loom._settings.checks import file_path, flag, whole
 from loom.callbacks._board_graph import nodes, written
 from loom.callbacks._pace import Pace
 from loom.callbacks._states import moving
@@ -32,7 +32,7 @@ class TensorBoard(Callback):
             slow training down.
 
     Raises:
-        ConfigError: `batches` is not a positive whole number.
+        ConfigError: The directory is no path, or `batches` not a positive whole number.
         MissingExtraError: tensorboardX is not installed; when training begins.
         FileError: The folder cannot be written; when training begins.
     """
@@ -43,7 +43,7 @@ class TensorBoard(Callback):
     def __init__(
         self, directory: str | Path, *, histograms: bool = False, batches: int | None = None
     ) -> None:
-        self.directory = Path(directory)
+        self.directory = file_path("TensorBoard", directory, "directory")
         self.histograms = flag("TensorBoard", "histograms", histograms)
         self.batches = None if batches is None else whole("TensorBoard", "batches", batches, least=1)
         self._writer: Any = None

@@ -14,7 +14,7 @@ from loom.checkup.dry_run import dry_run
 from loom.checkup.layers import look_at_gradients, look_at_units
 from loom.checkup.steps import BY_STEPS
 from loom.convert import as_numpy
-from loom.data import ArraySource, Data, Source, TrainingBatch, as_source
+from loom.data import ArraySource, Data, Source, as_source
 from loom.data.batches import as_batch, check_iterable, is_single
 from loom.diagnosis import thresholds
 from loom.diagnosis.arrays import look_at_arrays, not_finite
@@ -116,7 +116,7 @@ def _of_settled(
                 for each in (source, held_out)
             ]
             found += look_at_overlap(pair[0], pair[1])
-        found += _steps_of_ports(net, engine, given, source, config, x, y)
+        found += _steps_of_ports(net, engine, source, config, x, y)
     except LoomError as error:
         found.append(finding("training-refuses", f"Training would raise: {error}.", "Do as it says."))
     return found, {}
@@ -152,7 +152,6 @@ def _told(found: Iterable[Finding], of: str) -> list[Finding]:
 def _steps_of_ports(
     net: Network,
     engine: Engine,
-    given: TrainingBatch,
     source: Source,
     config: TrainingConfig,
     x: Mapping[str, NDArray[Any]],

@@ -128,6 +128,9 @@ class Samples:
         return len(self.arrays)
 
     def _sample(self, row: Foreign, number: int, precision: Precision, indices: bool) -> NDArray[Any]:
+        if isinstance(row, (list, tuple)) and not row:
+            # Of what kind the numbers would be, an empty list does not say.
+            raise self._empty(number, (0,))
         array: NDArray[Any] = as_input(row, precision, indices=indices)
         if array.ndim == 1 and self.shape == (None, 1):
             array = array[:, None]
@@ -136,7 +139,9 @@ class Samples:
         )
         if not fits:
             hint = ""
-            if self.form == "array" and array.shape == tuple(self.shape[1:]):
+            if self.form == "list" and array.shape == tuple(self.shape[1:]):
+                hint = "; for one sample add a batch axis, as in [x]"
+            elif self.form == "array" and array.shape == tuple(self.shape[1:]):
                 hint = "; for one sample add a batch axis, as in x[None]"
                 if self.shape[0] is None:
                     hint = (
@@ -144,14 +149,14 @@ class Samples:
                         "sequence add a batch axis, as in x[None]"
                     )
             raise ShapeError(
-                f"{self._what}: sample {number} has shape {array.shape}, expected ({_told(self.shape)})"
-                + (f", where any extent may be{hint}" if None in self.shape else "")
+                f"{self._what}: sample {number} has shape {array.shape}, expected ({_told(self.shape)}){hint}"
             )
         if array.size == 0:
-            raise DataError(
-                f"{self._what}: sample {number} is empty, its shape is {array.shape}; leave it out"
-            )
+            raise self._empty(number, array.shape)
         return array
+
+    def _empty(self, number: int, shape: tuple[int, ...]) -> DataError:
+        return DataError(f"{self._what}: sample {number} is empty, its shape is {shape}; leave it out")
 
     def length(self, number: int) -> int:
         """Returns the first extent of a sample."""

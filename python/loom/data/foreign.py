@@ -99,8 +99,9 @@ def samples(
         >>> [batch.target.tolist() for batch in loom.data.samples(Squares(), batch_size=4, shuffle=False)]
         [[0, 1, 0, 1], [0, 1]]
     """
-    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-        if not isinstance(dataset, Iterable) or isinstance(dataset, Iterator):
+    if isinstance(dataset, Mapping) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        # The rows of columns by name have no numbers.
+        if isinstance(dataset, Mapping) or not isinstance(dataset, Iterable) or isinstance(dataset, Iterator):
             raise DataError(
                 "samples takes what has len() and [number], or what can be iterated again for each epoch, "
                 f"got {type(dataset).__name__}"

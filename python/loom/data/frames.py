@@ -104,7 +104,7 @@ def is_frame(value: object) -> bool:
 def rows_of(frame: Foreign) -> int:
     """Returns how many rows a frame has."""
     if isinstance(frame, Mapping):
-        return min((len(column) for column in frame.values()), default=0)
+        return min((_extent(name, column) for name, column in frame.items()), default=0)
     return int(frame.num_rows) if _is_arrow(frame) else len(frame)
 
 
@@ -124,7 +124,7 @@ def read_frame(frame: Foreign) -> Frame:
         )
     if isinstance(frame, Mapping):
         names: Sequence[Any] = list(frame)
-        lengths = {name: len(column) for name, column in frame.items()}
+        lengths = {name: _extent(name, column) for name, column in frame.items()}
         if len(set(lengths.values())) > 1:
             raise DataError(f"columns have different lengths: {lengths}")
     else:
@@ -135,6 +135,19 @@ def read_frame(frame: Foreign) -> Frame:
         if names.count(name) > 1:
             raise DataError(f"two columns are called {name!r}; rename one of them")
     return Frame(tuple(names), rows_of(frame), frame)
+
+
+def _extent(name: object, column: Foreign) -> int:
+    """Returns how many rows a column of a dictionary has."""
+    try:
+        rows = None if isinstance(column, str) else len(column)
+    except TypeError:
+        rows = None
+    if rows is None:
+        raise DataError(
+            f"column {name!r} is one value where columns are lists or arrays: {{{name!r}: [{column!r}]}}"
+        )
+    return rows
 
 
 def _is_arrow(frame: object) -> bool:

@@ -133,7 +133,8 @@ def as_names(target: ArrayLike) -> NDArray[Any]:
     """
     array = as_numpy(target, what="target")
     if array.dtype.kind == "T":
-        return array.astype(str)
+        # NumPy makes texts of one width of those of any length by way of objects alone.
+        array = array.astype(object)
     if array.dtype.kind != "O":
         return array
     held: Sequence[Any] = array.reshape(-1).tolist()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from loom._settings.calls import explained
 from loom._settings.checks import flag, real, whole
+from loom._settings.suggestions import shown
 from loom._typing import ArrayLike, Foreign
 from loom.convert import as_numpy
 from loom.data.batches import ArraySource, TrainingBatch
@@ -119,6 +120,8 @@ def split(
     held[chosen] = True
     if held.all() or not held.any():
         what = f"of {len(np.unique(teams))} groups " if teams is not None else ""
+        if strata is not None:
+            what = f"of {len(np.unique(strata))} classes "
         raise DataError(
             f"split: a share of {share:g} of {rows} samples {what}leaves {int((~held).sum())} for training "
             f"and {int(held.sum())} held out; both need at least one"
@@ -233,21 +236,26 @@ def _count(where: str, data: Foreign) -> int:
             f"{where} takes (x, y) arrays, a TrainingBatch or a frame, got {type(data).__name__}; an image "
             "folder has a method split"
         )
-    counts = {_length(part) for part in parts if part is not None}
+    counts = {_length(where, part) for part in parts if part is not None}
     if len(counts) != 1:
         raise DataError(f"{where}: arrays have {sorted(counts)} samples; they need the same number")
     return counts.pop()
 
 
-def _length(part: Foreign) -> int:
+def _length(where: str, part: Foreign) -> int:
     if isinstance(part, dict):
-        return min(_length(each) for each in part.values())
+        return min(_length(where, each) for each in part.values())
     if isinstance(part, Padded):
-        return _length(part.values)
+        return _length(where, part.values)
     if isinstance(part, (list, tuple)):
         # Their rows may have extents of their own.
         return len(part)
-    return rows_of(part) if is_frame(part) else int(as_numpy(part).shape[0])
+    if is_frame(part):
+        return rows_of(part)
+    array = as_numpy(part)
+    if array.ndim == 0:
+        raise DataError(f"{where}: a single number is no array of samples, got {shown(part)}")
+    return len(array)
 
 
 def _part(data: Foreign, rows: Rows) -> Foreign:

@@ -153,7 +153,10 @@ def _array(name: str, part: Foreign) -> Foreign:
         if len(part.shape) == 0:
             raise DataError(f"stream: {name} is a single number")
         return part
-    return as_numpy(part, what=f"stream: {name}")
+    array = as_numpy(part, what=f"stream: {name}")
+    if array.ndim == 0:
+        raise DataError(f"stream takes arrays, or paths of .npy files, got {type(part).__name__} as {name}")
+    return array
 
 
 def _row_bytes(array: Foreign) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from functools import cache
 
+from loom._settings.suggestions import shown
 from loom.distributed.communicator import Alone, Communicator
 from loom.distributed.mpi import Mpi
 from loom.distributed.sockets import Sockets
 from loom.errors import ConfigError
 
-__all__ = ["current"]
+__all__ = ["chosen", "current"]
 
 _MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "PMIX_SIZE")
 
@@ -42,3 +43,21 @@ def current() -> Communicator:
     if any(size.isdecimal() and int(size) > 1 for size in sizes):
         return Mpi()
     return Alone()
+
+
+def chosen(distributed: object) -> Communicator:
+    """Returns the communicator that a setting `distributed` means.
+
+    Args:
+        distributed: "auto", for `current`; None, for one process alone; or a communicator.
+
+    Raises:
+        ConfigError: Something else is given.
+    """
+    if distributed == "auto":
+        return current()
+    if distributed is None:
+        return Alone()
+    if isinstance(distributed, Communicator):
+        return distributed
+    raise ConfigError(f'distributed must be "auto", None or a communicator, got {shown(distributed)}')

@@ -42,4 +42,9 @@ class Expr(Loss):
         try:
             _native.check_expression(self.expression)
         except LoomError as error:
-            raise ConfigError(f"losses.Expr: {error}") from None
+            told = (
+                '; what a network makes is minimised as it is by loss="mean_output", behind nn.Expr'
+                if str(error).endswith("does not depend on t")
+                else ""
+            )
+            raise ConfigError(f"losses.Expr: {error}{told}") from None

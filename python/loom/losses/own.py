@@ -136,7 +136,10 @@ class OwnLoss(Loss):
             target = target.reshape(rows, *per_row)
         found: object = self.function(output, target)
         if not (isinstance(found, tuple) and len(found) == 2):
-            raise ConfigError(f"loss {self.name}: expected (value, gradient), got {shown(found)}")
+            raise ConfigError(
+                f"loss {self.name}: expected (value, gradient), got {shown(found)}; the gradient goes along, "
+                'd value / d output, and of a formula, losses.Expr("(y - t) ** 2"), it is made by rule'
+            )
         try:
             value = np.asarray(found[0], output.dtype)
             gradient = np.ascontiguousarray(found[1], output.dtype)

@@ -313,9 +313,9 @@ class Mesh:
         """Scales the gradients down where their norm exceeds a limit; see `Network.clip_gradients`."""
         return self._network.clip_gradients(max_norm)
 
-    def apply_gradients(self, rate: float) -> None:
+    def apply_gradients(self, learning_rate: float) -> None:
         """Moves the network's weights by the gradients and clears those; see `Network.apply_gradients`."""
-        self._network.apply_gradients(rate)
+        self._network.apply_gradients(learning_rate)
 
     # Keeping
 

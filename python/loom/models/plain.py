@@ -16,6 +16,7 @@ from loom import nn
 from loom._settings.checks import file_path
 from loom._settings.files import text_of
 from loom.convert import as_real_array
+from loom.engine import engine_of
 from loom.errors import ConfigError, DTypeError, FileError, SerializationError, ShapeError
 from loom.models.spelling import activation_name, inferred, layer_kind, own_parameters, setting_name
 from loom.network import Network
@@ -58,6 +59,7 @@ def export_model(net: Network) -> dict[str, Any]:
         >>> layer["weight"], layer["bias"]
         ([[1.0, 1.0]], [0.0])
     """
+    engine_of(net)
     config: dict[str, Any] = net.build().config.to_config()
     cells = {tuple(cell["at"]): cell["layers"] for cell in config["cells"]}
     for path, array in net.state_dict().items():

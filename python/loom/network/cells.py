@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, overload
 
-from loom import nn
 from loom._tables import table
 from loom.engine import Engine, HasEngine, engine_of
 from loom.grid import Coordinate, place_in_cell
 from loom.network.layers import LayerHandle
-from loom.network.surgery import Insertable, popped, put
+from loom.network.surgery import Insertable, append, popped, put
 from loom.network.text import brief
 
 __all__ = ["Cell"]
@@ -47,20 +46,30 @@ class Cell:
     def _engine(self) -> Engine:
         return engine_of(self._network)
 
-    def add(self, *layers: nn.Layer | Mapping[str, Any]) -> Cell:
+    def add(self, *layers: Insertable) -> Cell:
         """Adds layers at the end of the cell; all of them or, after an error, none.
 
         Args:
-            *layers: Layers such as `nn.Dense(10)`, or their JSON form.
+            *layers: Layers such as `nn.Dense(10)`, their JSON form, or layers in their places, which are
+                copied.
 
         Returns:
             The cell.
 
         Raises:
             ConfigError: Something is no layer.
+            InvalidValueError: A layer that is copied is of another precision.
+            ShapeError: Weights that are copied are for inputs of another shape.
             StateError: The network is training.
+
+        Examples:
+            >>> net = loom.Sequential([nn.Dense(8), nn.Dense(2), nn.Dense(3)], input_shape=3)
+            >>> other = loom.Network(input_shape=8)
+            >>> _ = other[0, 0, 0].add(*net.layers[1:])
+            >>> bool((other.layers[0].weight == net.layers[1].weight).all())
+            True
         """
-        self._engine.add(self.at, layers)
+        append(self._network, self.at, layers)
         return self
 
     def insert(self, index: int, layer: Insertable) -> Cell:

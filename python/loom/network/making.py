@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any
 
 from loom import _native, nn
 from loom._settings.calls import explained
@@ -13,6 +12,7 @@ from loom._settings.suggestions import shown
 from loom._typing import Precision
 from loom.errors import ConfigError
 from loom.network.network import Network, from_native
+from loom.network.surgery import Insertable
 
 __all__ = ["Sequential", "load"]
 
@@ -24,7 +24,7 @@ _SHAPE = (
 
 @explained(input_shape=_SHAPE, layers=_SHAPE)
 def Sequential(  # noqa: N802 - reads like the network it makes
-    layers: Iterable[nn.Layer | Mapping[str, Any]],
+    layers: Iterable[Insertable],
     input_shape: int | Sequence[int | None],
     precision: Precision = "float32",
     seed: int = 0,
@@ -32,7 +32,7 @@ def Sequential(  # noqa: N802 - reads like the network it makes
     """Makes a network of one cell: layers in a row.
 
     Args:
-        layers: The layers, in order.
+        layers: The layers, in order; those of a network, `net.layers[2:]`, are copied with their weights.
         input_shape: One sample's extents, without the batch; None for open ones, as in `Network`.
         precision: "float32", "float64" or "mixed"; see `Network`.
         seed: What initial weights are drawn from.

@@ -523,7 +523,10 @@ class Network:
         evaluate = evaluation.evaluate
     else:
 
-        @explained()
+        @explained(
+            x="samples and targets go in as one argument, (x, y)",
+            y="samples and targets go in as one argument, (x, y)",
+        )
         def evaluate(
             self,
             data: Data,

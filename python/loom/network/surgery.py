@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from loom import _native, nn
+from loom._settings.calls import explained
 from loom._settings.suggestions import shown, unknown
 from loom.architecture import LinkConfig, NetworkConfig, OutputConfig, as_layer, row_shape
 from loom.engine import HasEngine, engine_of
 from loom.engine.told import tell, told
 from loom.errors import ConfigError, InvalidValueError, ShapeError
+from loom.grid import Coordinate
 from loom.network.layers import LayerHandle
 from loom.network.pickling import Restored, around
 from loom.network.selecting import layer_at
 from loom.training.record import record_of
 
-__all__ = ["Insertable", "cut", "popped", "put", "resized"]
+__all__ = ["Insertable", "append", "cut", "popped", "put", "resized"]
 
 Insertable: TypeAlias = "nn.Layer | Mapping[str, Any] | LayerHandle"
 """A layer's configuration, whose weights are drawn, or a layer in its place, whose weights are copied."""
@@ -53,6 +56,28 @@ def put(network: HasEngine, at: tuple[int, int, int, int], layer: Insertable, *,
         described = json.dumps(as_layer(layer).to_config())
     change = _native.replace_layer if replaces else _native.insert_layer
     engine.rearrange(what, lambda native: change(native, at, described, pieces))
+
+
+def append(network: HasEngine, at: Coordinate, layers: Sequence[Insertable]) -> None:
+    """Puts layers at the end of a cell; all of them or, after an error, none.
+
+    Args:
+        network: The network.
+        at: The cell.
+        layers: What is put in.
+    """
+    engine = engine_of(network)
+    if not any(isinstance(layer, LayerHandle) for layer in layers):
+        engine.add(at, cast("Sequence[nn.Layer | Mapping[str, Any]]", layers))
+        return
+    before = engine.native.cell_len(at)
+    try:
+        for place, layer in enumerate(layers, before):
+            put(network, (*at, place), layer, replaces=False)
+    except BaseException:
+        while (count := engine.native.cell_len(at)) > before:
+            engine.rearrange("taking a layer out", partial(_native.remove_layer, at=(*at, count - 1)))
+        raise
 
 
 def popped(layer: LayerHandle, network: HasEngine) -> LayerHandle:
@@ -135,6 +160,7 @@ def resized(
     return made
 
 
+@explained(start="layers behind one are loom.Sequential(net.layers[2:], input_shape=...), with their weights")
 def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:
     """Returns a new network of the layers up to one, and including it: a feature extractor.
 

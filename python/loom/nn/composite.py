@@ -56,8 +56,13 @@ def as_layer(layer: object) -> Layer:
         return Activation(layer)
     if hasattr(layer, "config") and hasattr(layer, "parameters"):
         raise ConfigError(
-            f"{shown(layer)} stands in a network: net.cut(until=net.layers[-2]) is what leads there, with "
-            "its weights, and layer.config the description alone"
+            f"{shown(layer)} stands in a network: cells take a copy of it with its weights, "
+            "net[0, 0, 0].add(layer), and layers inside of others its description alone, layer.config"
+        )
+    if hasattr(layer, "layers") and hasattr(layer, "predict"):
+        raise ConfigError(
+            f"{type(layer).__name__} is no layer: its layers are, and their weights are copied, "
+            "loom.Sequential([*net.layers, nn.Dense(3)], input_shape=...)"
         )
     raise ConfigError(f"expected a layer such as nn.Dense(10), got {shown(layer)}{_meant(layer)}")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loom._figures import empty_figure, finished
+from loom._figures import check_drawn, empty_figure, finished
 from loom._palette import COLORS, FAINT
 from loom.extras import require
 from loom.reports import BitsReport, MeasuredTypes, SensitivityReport
@@ -35,8 +35,10 @@ def bits(bits: BitsReport, path: str | Path | None = None) -> Figure:
 
     Raises:
         MissingExtraError: Matplotlib is not installed.
+        ConfigError: Something else is given.
         FileError: The picture cannot be written.
     """
+    check_drawn("bits", bits, BitsReport)
     report = bits.sensitivity
     figure = empty_figure(width=7.0, height=4.5)
     axes = figure.add_subplot()
@@ -118,8 +120,10 @@ def sensitivity(sensitivity: SensitivityReport, path: str | Path | None = None) 
 
     Raises:
         MissingExtraError: Matplotlib is not installed.
+        ConfigError: Something else is given.
         FileError: The picture cannot be written.
     """
+    check_drawn("sensitivity", sensitivity, SensitivityReport)
     colors = require("matplotlib.colors", extra="plot", purpose="loom.plot")
     drops = np.ma.masked_invalid(sensitivity.drops)
     rows = [f"{path} {kind}" for path, kind in zip(sensitivity.layers, sensitivity.kinds, strict=True)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loom._figures import empty_figure, finished
+from loom._figures import check_drawn, empty_figure, finished
 from loom._palette import COLORS, PAPER, SOFT
 from loom._settings.calls import explained
 from loom._settings.checks import flag
@@ -46,7 +46,7 @@ def confusion_matrix(
         ConfigError: It is no such report.
         FileError: The picture cannot be written.
     """
-    _check("confusion_matrix", report)
+    check_drawn("confusion_matrix", report, ClassificationReport)
     classes = len(report.names)
     counts = report.confusion.astype(np.float64)
     shown = (
@@ -180,13 +180,8 @@ def calibration(report: ClassificationReport | CalibrationCurve, path: str | Pat
     return finished(figure, path)
 
 
-def _check(where: str, report: object) -> None:
-    if not isinstance(report, ClassificationReport):
-        raise ConfigError(f"{where} draws a ClassificationReport, got {report!r}")
-
-
 def _chosen(where: str, report: ClassificationReport, classes: Sequence[int | str] | None) -> list[int]:
-    _check(where, report)
+    check_drawn(where, report, ClassificationReport)
     if classes is None:
         return list(range(len(report.names)))
     known: dict[int | str, int] = {name: place for place, name in enumerate(report.names)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loom._figures import empty_figure, finished
+from loom._figures import check_drawn, empty_figure, finished
 from loom._palette import COLORS
 from loom.callbacks import DeviationHistory
 from loom.errors import ConfigError, DataError
@@ -37,8 +37,7 @@ def deviation(report: DeviationReport, path: str | Path | None = None) -> Figure
         ConfigError: It is no such report.
         FileError: The picture cannot be written.
     """
-    if not isinstance(report, DeviationReport):
-        raise ConfigError(f"deviation draws a DeviationReport, got {report!r}")
+    check_drawn("deviation", report, DeviationReport)
     figure = empty_figure(width=6.5, height=3.5)
     axes = figure.add_subplot()
     bars = axes.bar(_NAMES, [100.0 * bucket.share for bucket in report.buckets], color=_COLORS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loom._figures import empty_figure, finished
+from loom._figures import check_drawn, empty_figure, finished
 from loom._palette import COLORS, FAINT, INK, MANY_POINTS, MARKERS, PAPER
 from loom._settings.checks import whole
 from loom._typing import ArrayLike
@@ -38,9 +38,11 @@ def clusters(clusters: Clusters, data: ArrayLike, path: str | Path | None = None
 
     Raises:
         MissingExtraError: Matplotlib is not installed.
+        ConfigError: Something else is given.
         ShapeError: The clusters are of other data.
         FileError: The picture cannot be written.
     """
+    check_drawn("clusters", clusters, Clusters)
     samples = as_samples(data, what="clusters: data")
     if len(samples) != len(clusters.assignments) or samples.shape[1] != clusters.centroids.shape[1]:
         raise ShapeError(
@@ -84,9 +86,11 @@ def matches(matches: Matches, path: str | Path | None = None, *, most: int = 20)
 
     Raises:
         MissingExtraError: Matplotlib is not installed.
+        ConfigError: Something else is given.
         DataError: No pair has coverage enough to be listed.
         FileError: The picture cannot be written.
     """
+    check_drawn("matches", matches, Matches)
     pairs = matches.pairs[: whole("matches", "most", most, least=1)]
     if not pairs:
         raise DataError(f"there is nothing to draw: no pair covers {matches.minimum:g} of the samples")

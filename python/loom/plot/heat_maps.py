@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loom._figures import empty_figure, finished
+from loom._figures import check_drawn, empty_figure, finished
 from loom._palette import FAINT
 from loom.reports import Correlation, Similarity
 
@@ -37,8 +37,10 @@ def correlation(correlation: Correlation, path: str | Path | None = None) -> Fig
 
     Raises:
         MissingExtraError: Matplotlib is not installed.
+        ConfigError: Something else is given.
         FileError: The picture cannot be written.
     """
+    check_drawn("correlation", correlation, Correlation)
     figure, axes = _heat_map(
         correlation.matrix, correlation.labels, correlation.labels, colors="RdBu_r", least=-1.0
     )
@@ -58,8 +60,10 @@ def similarity(similarity: Similarity, path: str | Path | None = None) -> Figure
 
     Raises:
         MissingExtraError: Matplotlib is not installed.
+        ConfigError: Something else is given.
         FileError: The picture cannot be written.
     """
+    check_drawn("similarity", similarity, Similarity)
     figure, axes = _heat_map(
         similarity.matrix.T, similarity.second, similarity.first, colors="viridis", least=0.0
     )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loom._figures import empty_figure, finished
+from loom._figures import check_drawn, empty_figure, finished
 from loom._palette import COLORS, INK
 from loom._settings.checks import whole
 from loom._typing import ArrayLike
 from loom.convert import as_labels, as_real_array
-from loom.errors import ConfigError, DataError, ShapeError
+from loom.errors import DataError, ShapeError
 from loom.reports import ClassErrors, RegressionErrors
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def top_errors(
         ShapeError: The inputs are no images.
         FileError: The picture cannot be written.
     """
-    if not isinstance(errors, ClassErrors | RegressionErrors):
-        raise ConfigError(f"top_errors draws what a report's top_errors returns, got {errors!r}")
+    check_drawn("top_errors", errors, ClassErrors, RegressionErrors)
     if not len(errors.rows):
         raise DataError("there is nothing to draw: there are no errors")
     pictures = _pictures(errors.inputs)

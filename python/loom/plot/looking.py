@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loom._figures import empty_figure, finished
+from loom._figures import check_drawn, empty_figure, finished
 from loom._palette import COLORS, INK, MANY_POINTS, MARKERS, SOFT
 from loom._settings.checks import whole
 from loom._typing import ArrayLike
@@ -55,10 +55,12 @@ def saliency(
 
     Raises:
         MissingExtraError: Matplotlib is not installed.
+        ConfigError: Something else is given.
         ShapeError: The inputs or names do not fit.
         DataError: There are no samples.
         FileError: The picture cannot be written.
     """
+    check_drawn("saliency", saliency, Saliency)
     values = saliency.values[: whole("saliency", "most", most, least=1)]
     if not len(values):
         raise DataError("there is nothing to draw: there are no samples")
@@ -139,8 +141,10 @@ def embedding(embedding: Embedding, *, title: str | None = None, path: str | Pat
 
     Raises:
         MissingExtraError: Matplotlib is not installed.
+        ConfigError: Something else is given.
         FileError: The picture cannot be written.
     """
+    check_drawn("embedding", embedding, Embedding)
     figure = empty_figure(width=6.0, height=5.0)
     axes = figure.add_subplot()
     x, y = embedding.points.T

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loom._figures import empty_figure, finished
+from loom._figures import check_drawn, empty_figure, finished
 from loom._palette import MANY_POINTS, SOFT
-from loom.errors import ConfigError
 from loom.reports import RegressionReport
 
 if TYPE_CHECKING:
@@ -34,8 +33,7 @@ def residuals(report: RegressionReport, path: str | Path | None = None) -> Figur
         ConfigError: It is no such report.
         FileError: The picture cannot be written.
     """
-    if not isinstance(report, RegressionReport):
-        raise ConfigError(f"residuals draws a RegressionReport, got {report!r}")
+    check_drawn("residuals", report, RegressionReport)
     outputs = len(report.names)
     figure = empty_figure(width=7.0, height=3.0 * outputs)
     panels = figure.subplots(outputs, 2, sharey="row", squeeze=False, width_ratios=[3, 1])

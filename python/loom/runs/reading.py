@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loom._settings.checks import file_path
 from loom.errors import FileError, SerializationError
 from loom.reports import TabularReport
 from loom.reports.blueprint import Blueprint
@@ -67,10 +68,11 @@ def read_run(path: str | Path) -> Run:
         The run; `to_frame` gives a row for every epoch.
 
     Raises:
+        ConfigError: The path is none.
         FileError: There is no run.
         SerializationError: The file holds nothing that a recorder writes.
     """
-    file = Path(path) / EVENTS
+    file = file_path("read_run", path) / EVENTS
     try:
         data = file.read_bytes()
     except OSError as error:

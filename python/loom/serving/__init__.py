@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from loom._settings.suggestions import shown
 from loom.engine import engine_of
+from loom.errors import ConfigError
 from loom.extras import require
 from loom.serving.settings import LanguageSettings, ServingSettings
 
@@ -29,6 +31,7 @@ def create_app(net: Network, settings: ServingSettings | None = None) -> Any:  #
         A FastAPI application, which any ASGI server runs and other applications mount.
 
     Raises:
+        ConfigError: Something else is given.
         MissingExtraError: FastAPI or prometheus-client is not installed.
 
     Examples:
@@ -39,9 +42,12 @@ def create_app(net: Network, settings: ServingSettings | None = None) -> Any:  #
     for module in ("fastapi", "prometheus_client"):
         require(module, extra="serve", purpose="serving networks")
     engine_of(net).check_fixed("serving")
+    chosen = ServingSettings() if settings is None else settings
+    if not isinstance(chosen, ServingSettings):
+        raise ConfigError(f"settings must be a loom.serving.ServingSettings, got {shown(settings)}")
     from loom.serving.application import application
 
-    return application(net, settings or ServingSettings())
+    return application(net, chosen)
 
 
 def create_language_app(
@@ -62,6 +68,7 @@ def create_language_app(
         A FastAPI application, which any ASGI server runs and other applications mount.
 
     Raises:
+        ConfigError: Something else is given.
         MissingExtraError: FastAPI or prometheus-client is not installed.
 
     Examples:
@@ -71,6 +78,14 @@ def create_language_app(
     """
     for module in ("fastapi", "prometheus_client"):
         require(module, extra="serve", purpose="serving language models")
+    if not hasattr(model, "encode"):
+        raise ConfigError(
+            "create_language_app: expected a loom.text.LanguageModel, which loom.text.load(path) returns, "
+            f"got {type(model).__name__}; create_app serves networks"
+        )
+    chosen = LanguageSettings() if settings is None else settings
+    if not isinstance(chosen, LanguageSettings):
+        raise ConfigError(f"settings must be a loom.serving.LanguageSettings, got {shown(settings)}")
     from loom.serving.language import language_application
 
-    return language_application(model, settings or LanguageSettings(), draft)
+    return language_application(model, chosen, draft)

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from loom import _native
 from loom._settings.checks import file_path
+from loom._settings.suggestions import shown
 from loom._typing import ArrayLike
 from loom.convert import as_numpy
-from loom.errors import DTypeError, InvalidValueError
+from loom.errors import ConfigError, DTypeError, InvalidValueError
 from loom.tensors.entry import TensorEntry
 from loom.tensors.opening import NUMPY_TYPES
 
@@ -53,6 +54,7 @@ def write_safetensors(
         metadata: What the file is to say beside them.
 
     Raises:
+        ConfigError: The tensors are no arrays by name.
         DTypeError: An array is of a type that safetensors does not have.
         InvalidValueError: Metadata are not strings by name.
         FileError: The system refuses.
@@ -64,6 +66,7 @@ def write_safetensors(
         >>> loom.open_tensors(path).metadata
         {'made by': 'hand'}
     """
+    _check_tensors("write_safetensors", path, tensors)
     metadata = dict(metadata or {})
     for pair in metadata.items():
         if not all(isinstance(text, str) for text in pair):
@@ -94,11 +97,13 @@ def write_gguf(
             those whose rows are not whole blocks of 32 are float16 where q4_0 or q8_0 is asked for.
 
     Raises:
+        ConfigError: The tensors are no arrays by name.
         DTypeError: A type that GGUF does not have, or that is not written.
         InvalidValueError: Metadata of a kind that GGUF does not have.
         NonFiniteError: A number that its type cannot hold.
         FileError: The system refuses.
     """
+    _check_tensors("write_gguf", path, tensors)
     pieces = []
     for name, tensor in tensors.items():
         wanted = dtype.get(name) if isinstance(dtype, Mapping) else dtype
@@ -109,6 +114,14 @@ def write_gguf(
     _native.write_gguf(
         file_path("write_gguf", path), values, _specified(pieces), lambda index: pieces[index].raw()
     )
+
+
+def _check_tensors(where: str, path: object, tensors: object) -> None:
+    if not isinstance(tensors, Mapping):
+        swapped = "; the path comes first" if isinstance(path, Mapping) else ""
+        raise ConfigError(
+            f'{where}: tensors are arrays by name, {{"weight": array}}, got {shown(tensors)}{swapped}'
+        )
 
 
 def _specified(pieces: list[_Piece]) -> list[tuple[str, str, tuple[int, ...]]]:

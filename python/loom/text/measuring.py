@@ -42,9 +42,14 @@ def perplexity(
             each token more before it, and takes longer.
 
     Raises:
-        ConfigError: The text has less than two tokens, or one that the network does not know, or a setting is
-            out of range.
+        ConfigError: The model is no language model; the text has less than two tokens, or one that the
+            network does not know; or a setting is out of range.
     """
+    if not hasattr(model, "encode"):
+        raise ConfigError(
+            "perplexity: expected a loom.text.LanguageModel, which loom.text.load(path) returns, got "
+            f"{type(model).__name__}"
+        )
     tokens = model.encode(text) if isinstance(text, str) else read_tokens(text)
     longest = model.capacity if window is None else window
     longest = whole("perplexity", "window", longest, least=2, most=model.capacity)

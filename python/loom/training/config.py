@@ -95,11 +95,12 @@ class TrainingConfig(Plain):
             output, {"kind": {1: 5.0}}; a sample's loss then counts times the weight of its class,
             and the mean is over samples, as Keras has it, not over weights.
         label_smoothing: Share of each target spread evenly over all classes,
-            in cross_entropy and nll.
+            in cross_entropy and nll; with class weights each class's part has its own, as in PyTorch.
         loss_weights: How much the loss of each named output counts; 1 where left out. `loss` is then a
             loss by output, loss={"kind": "cross_entropy", "age": "huber"}, and `metrics` lists by output.
-        metrics: What else is measured at each epoch: accuracy, top_k_accuracy,
-            mae, mse, r2, or any callable(outputs, targets) -> float. loom's own count what was
+        metrics: What else is measured at each epoch: names such as accuracy, f1, auc and r2, of which
+            `loom.metrics.names()` lists all, those of scikit-learn behind "sklearn.", objects of
+            `loom.metrics`, or any callable(outputs, targets) -> float. loom's own count what was
             predicted in a step that exploded, too.
         accumulate: Over how many batches gradients add up before one update.
         depth_scale: How the learning rate changes with a layer's depth, layer i of

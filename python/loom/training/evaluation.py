@@ -82,7 +82,7 @@ def evaluate(
         network: The network.
         data: (x, y) or (x, y, weight) arrays, a `TrainingBatch`, or an iterable of either; or a frame, where
             the network has learned from a table.
-        config: Its loss, metrics, class weights and batch size are used; those of the
+        config: Its loss, metrics, class weights, label smoothing and batch size are used; those of the
             last training where None.
         loss: Instead of the config's.
         metrics: Instead of the config's.

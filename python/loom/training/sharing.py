@@ -15,7 +15,6 @@ import numpy as np
 
 from loom import _native
 from loom._interrupts import Interrupts
-from loom._settings.suggestions import shown
 from loom.callbacks import (
     Callback,
     EarlyStopping,
@@ -26,7 +25,8 @@ from loom.callbacks import (
 )
 from loom.callbacks._averaging import Averaging
 from loom.device import devices
-from loom.distributed import Alone, Communicator, current
+from loom.distributed import Communicator, current
+from loom.distributed.finding import chosen
 from loom.errors import ConfigError, StateError
 from loom.training.config import TrainingConfig
 from loom.training.identity import differences
@@ -287,14 +287,7 @@ def sharing(
     Raises:
         ConfigError: Something else is given.
     """
-    if distributed == "auto":
-        communicator = current()
-    elif distributed is None:
-        communicator = Alone()
-    elif isinstance(distributed, Communicator):
-        communicator = distributed
-    else:
-        raise ConfigError(f'distributed must be "auto", None or a communicator, got {shown(distributed)}')
+    communicator = chosen(distributed)
     shards = config.shards
     if shards is None:
         shards = DEFAULT_SHARDS if communicator.size > 1 else _kept_shards(run)

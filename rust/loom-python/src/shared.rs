@@ -126,11 +126,10 @@ impl Drop for Settling<'_> {
 const BROKEN: &str =
     "an internal error has left the network unusable: make it anew, or load it from its file";
 
-fn busy() -> PyErr {
-    exception(loom::Error::State(
-        "the network is in use: it is training or being changed by another thread; wait for that to end"
-            .into(),
-    ))
+/// What another thread does is told by who asks: those that only read go side by side.
+fn busy(used: &str) -> PyErr {
+    let told = format!("the network is in use: another thread {used}; wait for that to end");
+    exception(loom::Error::State(told))
 }
 
 impl Network {
@@ -189,7 +188,7 @@ impl Network {
                 {
                     std::thread::yield_now();
                 }
-                Err(TryLockError::WouldBlock) => return Err(busy()),
+                Err(TryLockError::WouldBlock) => return Err(busy("trains or changes it")),
             }
         }
     }
@@ -219,7 +218,7 @@ impl Network {
             Err(TryLockError::Poisoned(poisoned)) => {
                 Ok(Changing(Locked { guard: poisoned.into_inner(), _inside }))
             }
-            Err(TryLockError::WouldBlock) => Err(busy()),
+            Err(TryLockError::WouldBlock) => Err(busy("predicts by it, trains or changes it")),
         }
     }
 

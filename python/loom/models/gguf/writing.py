@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from loom import nn
 from loom.architecture import CellConfig
+from loom.engine import engine_of
 from loom.errors import ConfigError
 from loom.models.gguf.rotations import llama3_factors, to_halves, to_pairs
 from loom.models.gguf.shapes import Block, Parts, kind_of
@@ -90,8 +91,8 @@ def save_gguf(
         >>> loom.open_tensors(path)["blk.0.ffn_down.weight"]
         TensorEntry('blk.0.ffn_down.weight', shape=(32, 64), dtype='q8_0')
     """
+    engine_of(net).build()
     _check_type(dtype)
-    net.build()
     _write(_Model(net, state_entries(net, decoded=True, adapted=True)), path, dtype, metadata)
 
 

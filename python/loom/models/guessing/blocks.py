@@ -134,7 +134,7 @@ def block_part(
     def tensors(role: str) -> dict[str, str]:
         return dict(modules[roles[role]]) if role in roles else {}
 
-    inner = [_attention(name, tensors, shapes, stack), _feed_forward(name, tensors, shapes, stack)]
+    inner = [_attention(tensors, shapes, stack), _feed_forward(name, tensors, shapes, stack)]
     norms = [_norm(name, tensors(f"norm_{number}"), stack) for number in (1, 2)]
     if not all(inner) or None in norms:
         return Part(name, (), ())
@@ -185,7 +185,7 @@ def _norm_stands_before(norm: nn.Layer, stack: Stack) -> bool:
 Tensors = Callable[[str], dict[str, str]]
 
 
-def _attention(name: str, tensors: Tensors, shapes: Shapes, stack: Stack) -> list[_Piece]:
+def _attention(tensors: Tensors, shapes: Shapes, stack: Stack) -> list[_Piece]:
     found: dict[str, str] = {}
     turned = False
     width = 0

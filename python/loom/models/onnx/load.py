@@ -179,7 +179,7 @@ def _several(
     if not ends:
         raise SerializationError("output names none of the ONNX model's outputs")
     dims = free[0].type.tensor_type.shape.dim
-    count = dims[0].dim_value or _rows(model, tensors, tuple(chain.from_iterable(samples.values())))
+    count = dims[0].dim_value or _rows(tensors, tuple(chain.from_iterable(samples.values())))
     fixed = {name: np.repeat(np.asarray(values)[:1], count, axis=0) for name, values in given.items()}
     shapes = {name: (count, *sample) for name, sample in samples.items()}
     folded = fold(model, {**tensors, **fixed}, shapes, folder)
@@ -237,7 +237,7 @@ def _read(
 
     try:
         like = None if extents[0] is None else folded_for(extents[0])
-        return attempt(_rows(model, tensors, sample), 1, like), sample
+        return attempt(_rows(tensors, sample), 1, like), sample
     except DAMAGED:
         # A model for a fixed number of rows may have that number among its constants.
         if extents[0] is None:
@@ -249,7 +249,7 @@ def _read(
         raise
 
 
-def _rows(model: Any, tensors: Mapping[str, Any], sample: tuple[int, ...]) -> int:  # noqa: ANN401
+def _rows(tensors: Mapping[str, Any], sample: tuple[int, ...]) -> int:
     """Returns a number of rows that divides no extent there is, so that it tells rows from all others."""
     seen = {*sample, math.prod(sample)}
     for values in tensors.values():

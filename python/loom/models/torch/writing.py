@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from loom.engine import engine_of
 from loom.errors import StateError
 from loom.extras import require
 from loom.network import Network
@@ -35,6 +36,7 @@ def to_torch(net: Network) -> NetworkModule:
         MissingExtraError: PyTorch is not installed.
         StateError: Links point back: such a network runs in clock mode alone; or adapters are in use.
     """
+    engine_of(net)
     used = [name for name, adapter in net.adapters.items() if adapter.active]
     if used:
         raise StateError(
