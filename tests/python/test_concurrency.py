@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import signal
 import sys
 import threading
@@ -9,6 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,6 +43,41 @@ def test_eight_threads_predict_at_once(make: object) -> None:
         rest = list(pool.map(net.predict, inputs[8:]))
     for found, wanted in zip(together + rest, expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_network_that_others_predict_by_is_stored_and_copied(tmp_path: Path) -> None:
+    """What only reads needs no pause of those who predict, who hardly leave one."""
+    net = cnn()
+    x = np.random.default_rng(0).normal(size=(200, *net.input_shape)).astype(np.float32)
+    expected = net.predict(x)
+    stored = net.state_dict()
+    done = threading.Event()
+
+    def predict() -> None:
+        while not done.is_set():
+            np.testing.assert_array_equal(net.predict(x), expected)
+
+    with ThreadPoolExecutor(3) as pool:
+        predicting = [pool.submit(predict) for _ in range(3)]
+        try:
+            for turn in range(5):
+                net.save(tmp_path / "whole.loom", optimizer=bool(turn % 2))
+                net.save(tmp_path / "deployed.loom", deploy=True)
+                copies = [
+                    copy.deepcopy(net),
+                    pickle.loads(pickle.dumps(net)),
+                    loom.load(tmp_path / "whole.loom"),
+                    loom.load(tmp_path / "deployed.loom"),
+                    net.cut(net.layers[-1]),
+                ]
+                for made in copies:
+                    np.testing.assert_array_equal(made.predict(x), expected)
+                for name, values in net.state_dict().items():
+                    np.testing.assert_array_equal(values, stored[name])
+        finally:
+            done.set()
+    for thread in predicting:
+        thread.result()
 
 
 def test_other_threads_are_refused_while_one_trains() -> None:

@@ -86,7 +86,7 @@ impl Network {
 
     /// Saves to a file, with the optimizer's state if asked, or with no more than inference reads.
     fn save(&self, py: Python<'_>, path: PathBuf, optimizer: bool, deploy: bool) -> PyResult<()> {
-        self.change(py, move |engine| engine.save(path, SaveOptions { optimizer, deploy }))
+        self.look_settled(py, move |engine| engine.save(path, SaveOptions { optimizer, deploy }))
     }
 
     /// What is told of the network beside it.
@@ -104,8 +104,8 @@ impl Network {
 
     /// The bytes that `save` writes.
     fn to_bytes<'py>(&self, py: Python<'py>, optimizer: bool) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes =
-            self.change(py, move |engine| engine.to_bytes(SaveOptions { optimizer, deploy: false }))?;
+        let options = SaveOptions { optimizer, deploy: false };
+        let bytes = self.look_settled(py, move |engine| engine.to_bytes(options))?;
         Ok(PyBytes::new(py, &bytes))
     }
 
@@ -458,7 +458,7 @@ impl Network {
     /// What a layer keeps or carries under a name.
     fn state(&self, py: Python<'_>, at: At, name: &str) -> PyResult<Py<PyAny>> {
         let (cell, layer) = split(at);
-        let tensor = self.change(py, move |engine| engine.state(cell, layer, name))?;
+        let tensor = self.look_settled(py, move |engine| engine.state(cell, layer, name))?;
         to_numpy(py, tensor)
     }
 

@@ -4,6 +4,7 @@ use crate::error::{caught, detached, exception, internal};
 use crate::forks::{Inside, Lineage};
 use loom::Network as Engine;
 use loom::dtype::DType;
+use loom::network::Settled;
 use loom::ops::CacheType;
 use pyo3::prelude::*;
 use std::ops::{Deref, DerefMut};
@@ -254,6 +255,24 @@ impl Network {
         self.look(py, work)
     }
 
+    /// Looks at what is stored of the network, once it is built and nothing is newer on a GPU; only making it so
+    /// excludes others.
+    pub fn look_settled<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(Settled<'_>) -> loom::Result<T> + Send,
+    ) -> PyResult<T> {
+        let settled = self.read()?.settled().is_ok();
+        if !settled {
+            self.change(py, |engine| {
+                engine.build()?;
+                engine.synchronize()
+            })?;
+        }
+        self.look(py, |engine| work(engine.settled()?))
+    }
+
+    /// Looks at the network as it is.
     pub fn look<T: Send>(
         &self,
         py: Python<'_>,

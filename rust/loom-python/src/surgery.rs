@@ -37,7 +37,13 @@ fn incoming(layer: &str, pieces: &[PieceOf<'_>]) -> PyResult<Incoming> {
 #[pyfunction]
 pub fn copy_layer(py: Python<'_>, network: &Network, at: At) -> PyResult<LayerCopy> {
     let (cell, layer) = split(at);
-    network.change(py, move |engine| engine.copy_layer(cell, layer)).map(Arc::new).map(LayerCopy)
+    let settled = network.read()?.settled().is_ok();
+    let copy = match settled {
+        true => network.look_settled(py, move |engine| engine.copy_layer(cell, layer)),
+        // One that cannot be built may still have the layer's weights.
+        false => network.change(py, move |engine| engine.copy_layer(cell, layer)),
+    };
+    copy.map(Arc::new).map(LayerCopy)
 }
 
 /// Puts a layer, given as a config in JSON, into a place, with what it takes over of copies.

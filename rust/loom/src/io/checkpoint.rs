@@ -21,7 +21,7 @@ use super::tensors::{Entries, Entry, Writable, damaged, packed_element, packed_n
 use super::watched::{Watched, collect_training, restore_feedback_moments, restore_training};
 use super::{Extra, atomic};
 use crate::layers::ParameterSpec;
-use crate::network::{Adapter, Beginning, Chosen, LayerNumerics, Network, PlacedLayer};
+use crate::network::{Adapter, Beginning, Chosen, LayerNumerics, Network, PlacedLayer, Settled};
 use crate::program::LayerPath;
 use crate::state::{Carried, Notes, OptimizerState};
 use crate::tensor::Precision;
@@ -102,7 +102,8 @@ impl Network {
     /// [`Error::Io`] where the system refuses; [`Error::NonFinite`] naming what is infinite or NaN, which
     /// [`load`](Network::load) would refuse; whatever [`build`](Network::build) refuses.
     pub fn save(&mut self, path: impl AsRef<Path>, options: SaveOptions) -> Result<()> {
-        write_with(self, options, None, path.as_ref())
+        options.check()?;
+        self.settle()?.save(path, options)
     }
 
     /// Loads a network that [`save`](Network::save) wrote.
@@ -127,7 +128,8 @@ impl Network {
     /// # Errors
     /// [`Error::NonFinite`] as [`save`](Network::save); whatever [`build`](Network::build) refuses.
     pub fn to_bytes(&mut self, options: SaveOptions) -> Result<Vec<u8>> {
-        bytes_with(self, options, None)
+        options.check()?;
+        self.settle()?.to_bytes(options)
     }
 
     /// Makes a network from the bytes of a file.
@@ -216,9 +218,27 @@ pub(crate) fn from_source<R>(
     })
 }
 
+impl Settled<'_> {
+    /// [`Network::save`].
+    ///
+    /// # Errors
+    /// As [`Network::save`].
+    pub fn save(self, path: impl AsRef<Path>, options: SaveOptions) -> Result<()> {
+        write_with(self, options, None, path.as_ref())
+    }
+
+    /// [`Network::to_bytes`].
+    ///
+    /// # Errors
+    /// As [`Network::to_bytes`].
+    pub fn to_bytes(self, options: SaveOptions) -> Result<Vec<u8>> {
+        bytes_with(self, options, None)
+    }
+}
+
 /// [`Network::save`] with something beside the network.
 pub(crate) fn write_with(
-    network: &mut Network,
+    network: Settled<'_>,
     options: SaveOptions,
     extra: Option<Extra>,
     path: &Path,
@@ -228,7 +248,7 @@ pub(crate) fn write_with(
 
 /// [`Network::to_bytes`] with something beside the network.
 pub(crate) fn bytes_with(
-    network: &mut Network,
+    network: Settled<'_>,
     options: SaveOptions,
     extra: Option<Extra>,
 ) -> Result<Vec<u8>> {
@@ -240,16 +260,13 @@ pub(crate) fn bytes_with(
 }
 
 fn writable<R>(
-    network: &mut Network,
+    Settled(network): Settled<'_>,
     options: SaveOptions,
     extra: Option<&Extra>,
     write: impl FnOnce(Writable<'_>) -> Result<R>,
 ) -> Result<R> {
     options.check()?;
-    network.build()?;
-    network.synchronize()?;
     check_content(network)?;
-    let network = &*network;
     let element = real_element(network.precision());
     let mut entries = Entries::new();
     for placed in network.layers() {

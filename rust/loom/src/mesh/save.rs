@@ -39,7 +39,7 @@ impl Mesh {
         options: SaveOptions,
     ) -> Result<()> {
         let extra = self.extra(network)?;
-        write_with(network, options, Some(extra), path.as_ref())
+        write_with(network.settle()?, options, Some(extra), path.as_ref())
     }
 
     /// The bytes that [`save`](Self::save) writes.
@@ -48,7 +48,7 @@ impl Mesh {
     /// As [`save`](Self::save).
     pub fn to_bytes(&mut self, network: &mut Network, options: SaveOptions) -> Result<Vec<u8>> {
         let extra = self.extra(network)?;
-        bytes_with(network, options, Some(extra))
+        bytes_with(network.settle()?, options, Some(extra))
     }
 
     fn extra(&mut self, network: &mut Network) -> Result<Extra> {

@@ -1,8 +1,8 @@
 //! What layers keep beside their parameters, and carry from batch to batch.
 
-use super::Network;
 use super::mode::Mode;
 use super::placed::{Coordinates, at_layer, describe_path};
+use super::{Network, Settled};
 use crate::ops::{CacheType, Sampling};
 use crate::program::LayerPath;
 use crate::state::{Carried, CarriedPlace, CarriedSpec};
@@ -48,21 +48,10 @@ impl Network {
     /// nothing is carried yet.
     pub fn state(&mut self, cell: Coordinates, layer: usize, name: &str) -> Result<Tensor> {
         self.build()?;
-        match find_state(self, cell, layer, name)? {
-            Held::Kept(number) => {
-                self.synchronize()?;
-                self.registry.states[number].tensor(self.precision)
-            }
-            Held::Carried(number) => match self.registry.begun() {
-                Some(carried) => carried.tensor(number),
-                None => Err(at_layer(
-                    self.layer(cell, layer)?,
-                    Error::State(format!(
-                        "\"{name}\" carries nothing: no batch has passed since it was reset; set it, or train first"
-                    )),
-                )),
-            },
+        if let Held::Kept(_) = find_state(self, cell, layer, name)? {
+            self.synchronize()?;
         }
+        Settled(self).state(cell, layer, name)
     }
 
     /// Sets what a layer keeps under this name, or carries: (rows, ...), of as many rows as other layers
@@ -195,6 +184,28 @@ impl Network {
     /// What is carried from batch to batch of training.
     pub(crate) fn carried_in_training(&self) -> Vec<CarriedPlace> {
         self.carried_places(Mode { training: true, ..Mode::default() })
+    }
+}
+
+impl Settled<'_> {
+    /// [`Network::state`].
+    ///
+    /// # Errors
+    /// As [`Network::state`].
+    pub fn state(self, cell: Coordinates, layer: usize, name: &str) -> Result<Tensor> {
+        let Self(network) = self;
+        match find_state(network, cell, layer, name)? {
+            Held::Kept(number) => network.registry.states[number].tensor(network.precision),
+            Held::Carried(number) => match network.registry.begun() {
+                Some(carried) => carried.tensor(number),
+                None => Err(at_layer(
+                    network.layer(cell, layer)?,
+                    Error::State(format!(
+                        "\"{name}\" carries nothing: no batch has passed since it was reset; set it, or train first"
+                    )),
+                )),
+            },
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Layers that are put in, taken out and exchanged after a network was made, and copies of layers for that.
 
-use super::Network;
 use super::build::fits;
 use super::numerics::Chosen;
 use super::placed::{Coordinates, LayerCopy, Piece, PlacedLayer, at_layer, describe_path, no_layer};
+use super::{Network, Settled};
 use crate::layers::{self, Layer, ParameterSpec};
 use crate::program::LayerPath;
 use crate::state::Carried;
@@ -145,6 +145,28 @@ impl PlacedLayer {
 /// Something that a copy carried, where it is to be carried on: the layer, the name, the values.
 pub(super) type BroughtCarried = (LayerPath, String, Tensor);
 
+/// A layer without what it has in its network.
+fn alone(placed: &PlacedLayer) -> PlacedLayer {
+    PlacedLayer {
+        store: None,
+        states: 0..0,
+        context_shape: None,
+        output_shape: None,
+        brought: Vec::new(),
+        ..placed.clone()
+    }
+}
+
+impl Settled<'_> {
+    /// [`Network::copy_layer`].
+    ///
+    /// # Errors
+    /// As [`Network::copy_layer`].
+    pub fn copy_layer(self, cell: Coordinates, layer: usize) -> Result<LayerCopy> {
+        self.0.copied(cell, layer)
+    }
+}
+
 impl Network {
     /// A copy of a layer with all that belongs to it, to be [put](Network::insert) into another place.
     ///
@@ -156,26 +178,23 @@ impl Network {
         let built = self.build();
         self.synchronize()?;
         let placed = self.layer(cell, layer)?;
-        let alone = PlacedLayer {
-            store: None,
-            states: 0..0,
-            context_shape: None,
-            output_shape: None,
-            brought: Vec::new(),
-            ..placed.clone()
-        };
         match (built, &placed.brought[..]) {
             (Ok(()), _) => {}
             (_, [piece]) if piece.is_whole() => {
                 let input_shape = piece.copy.placed.input_shape.clone();
-                let placed = PlacedLayer { input_shape, ..alone };
+                let placed = PlacedLayer { input_shape, ..alone(placed) };
                 return Ok(LayerCopy { placed, ..(*piece.copy).clone() });
             }
             (Err(_), _) if placed.input_shape.is_some() => {}
             (Err(error), _) => return Err(error),
         }
-        let registry = &self.registry;
-        let mut alone = alone;
+        self.copied(cell, layer)
+    }
+
+    /// A copy of a layer that has its weights where they are read.
+    fn copied(&self, cell: Coordinates, layer: usize) -> Result<LayerCopy> {
+        let (placed, registry) = (self.layer(cell, layer)?, &self.registry);
+        let mut alone = alone(placed);
         for adapter in &mut alone.adapters {
             adapter.brought = adapter.store.take().map(|store| registry.stores[store].clone());
         }

@@ -46,43 +46,40 @@ impl Sharing {
                 spans(program, &full, |place| levels[place])
             },
         ];
+        let elements = |index: usize| program.values[index].len(program.capacity);
         let mut values: Vec<usize> =
             (0..program.values.len()).filter(|index| has_memory(program.values[*index].place)).collect();
-        values.sort_by_key(|index| orders[0][*index]);
-        let whole: usize = values.iter().map(|index| program.values[*index].len(program.capacity)).sum();
+        // The largest first: smaller ones then fit in where none of these is needed. In the order of time a few numbers
+        // of a norm would keep the memory that a large value before them had.
+        values.sort_by_key(|index| (std::cmp::Reverse(elements(*index)), orders[0][*index]));
+        let whole: usize = values.iter().map(|index| elements(*index)).sum();
         let least = if whole > plenty { 0 } else { LARGE };
         let mut made = Self { shares: vec![None; program.values.len()], elements: vec![], largest: vec![] };
-        let mut newest: Vec<usize> = Vec::new();
+        let mut members: Vec<Vec<usize>> = Vec::new();
         for index in values {
-            let value = Value(index as u32);
-            let elements = program.value(value).len(program.capacity);
             // Whoever looks from outside does so after the run.
-            let kept = |index: usize| program.values[index].pinned;
-            let small = elements < least;
-            let follows = |held: usize| {
-                orders.iter().all(|spans| match (spans[held], spans[index]) {
+            let alone = program.values[index].pinned || elements(index) < least;
+            let after = |one: usize, other: usize| {
+                orders.iter().all(|spans| match (spans[one], spans[other]) {
                     (Some((_, last)), Some((first, _))) => last < first,
                     _ => false,
                 })
             };
-            let free =
-                |share: &usize| !small && !kept(index) && !kept(newest[*share]) && follows(newest[*share]);
-            // The smallest that is large enough, or else the largest, to be grown.
-            let sizes = &made.elements;
-            let share = (0..sizes.len())
+            let goes_with =
+                |held: &usize| !program.values[*held].pinned && (after(*held, index) || after(index, *held));
+            let free = |share: &usize| !alone && members[*share].iter().all(goes_with);
+            // The smallest of those, all of which are large enough.
+            let share = (0..members.len())
                 .filter(free)
-                .min_by_key(|share| (sizes[*share] < elements, sizes[*share].abs_diff(elements)))
-                .unwrap_or(sizes.len());
-            if share == sizes.len() {
-                made.elements.push(0);
-                made.largest.push(value);
-                newest.push(index);
+                .min_by_key(|share| made.elements[*share])
+                .unwrap_or(members.len());
+            if share == members.len() {
+                made.elements.push(elements(index));
+                made.largest.push(Value(index as u32));
+                members.push(Vec::new());
             }
-            newest[share] = index;
+            members[share].push(index);
             made.shares[index] = Some(share);
-            if made.elements[share] < elements {
-                (made.elements[share], made.largest[share]) = (elements, value);
-            }
         }
         made
     }

@@ -8,7 +8,7 @@ use crate::gpu::frame::{Frame, new_table};
 use crate::gpu::steps::encode_step;
 use crate::ops::StepValues;
 use crate::shader::product::{
-    Cut, EVEN, Finish, HUGE, LARGE, Matrix, Operands, Problem, Storage, TINY, Tile, TileSpeeds, tiles,
+    Cut, EVEN, Finish, HUGE, Matrix, Operands, Problem, Storage, TINY, Tile, tiles,
 };
 use crate::shader::{Accelerator, Operand, Recorder, Speeds, TILES};
 use std::time::Instant;
@@ -20,15 +20,34 @@ const WARM: f64 = 0.15;
 /// Seconds that one product may take: a device that takes longer is measured with smaller ones.
 const TOO_LONG: f64 = 20e-3;
 /// Kernels of one frame, at most.
-const MOST: usize = 256;
+const MOST: usize = 128;
 /// Rows and columns of the largest product: of smaller ones a large device's last round of workgroups would be too much.
 const LARGEST: usize = 4096;
 /// Its summed extent, and that of the product of a workgroup by itself.
 const DEPTH: usize = 1024;
 /// Parts of a product whose sums are added up.
 const PARTS: usize = 8;
-/// What part of the time a frame takes to be recorded, from which on it is not the device that takes it.
-const HOST_BOUND: f64 = 0.7;
+/// How many times as long as the shorter of two frames the longer one is.
+const FURTHER: usize = 4;
+
+/// Microseconds that an NVIDIA H100 takes, in the order of the first products of [`speeds`]: other devices' are compared with
+/// them, so that what such a measurement leaves out or counts in does not matter.
+const REFERENCE: [f64; 6] = [5.0, 200.0, 760.0, 42.0, 880.0, 1160.0];
+
+/// The same of every tile and kind.
+const TILE_REFERENCE: [[f64; 3]; TILES] = [
+    [794.0, 824.0, 785.0],
+    [929.0, 909.0, 893.0],
+    [809.0, 855.0, 777.0],
+    [797.0, 833.0, 817.0],
+    [830.0, 984.0, 790.0],
+    [1147.0, 1250.0, 1150.0],
+    [1092.0, 1215.0, 1047.0],
+    [1124.0, 1155.0, 1105.0],
+    [926.0, 973.0, 959.0],
+    [1356.0, 1458.0, 1243.0],
+    [2871.0, 3667.0, 1846.0],
+];
 
 /// How an operand is stored.
 const KINDS: [[bool; 2]; 3] = [[false, false], [false, true], [true, false]];
@@ -44,73 +63,61 @@ pub(super) fn speeds(gpu: &Gpu, tuning: Tuning) -> Result<Speeds> {
         tile.threads() as usize <= capabilities.workgroup_threads
             && tile.workgroup_bytes(true) as usize <= capabilities.workgroup_storage
     };
-    let known: Vec<TileSpeeds> = tiles().collect();
-    let of = |tile: Tile| known.iter().position(|known| known.tile == tile).unwrap_or(0);
-    // One workgroup of the first kind fills a multiprocessor; the time of one of the second is waiting.
-    let filling = [HUGE, LARGE, EVEN].into_iter().find(&fits).unwrap_or(EVEN);
-    let (filling, waiting) = (known[of(filling)], known[of(EVEN)]);
+    // One workgroup of the first kind fills a multiprocessor; what one of the second does is wait.
+    let (filling, waiting) = (if fits(&HUGE) { HUGE } else { EVEN }, EVEN);
 
     // Everything is compiled before anything is timed.
     let full = bench.extents();
-    let alone = |known: &TileSpeeds| [known.tile.rows as usize, known.tile.columns as usize, DEPTH];
+    let alone = |tile: &Tile| [tile.rows as usize, tile.columns as usize, DEPTH];
     let mut products = vec![
+        // What a kernel takes that computes next to nothing.
         bench.product([16; 3], KINDS[0], TINY, 1)?,
-        bench.product(alone(&filling), KINDS[0], filling.tile, 1)?,
-        bench.product(full, KINDS[0], filling.tile, 1)?,
-        bench.product(alone(&waiting), KINDS[0], waiting.tile, 1)?,
-        bench.product(full, KINDS[0], waiting.tile, 1)?,
-        bench.product(full, KINDS[0], waiting.tile, PARTS)?,
+        bench.product(alone(&filling), KINDS[0], filling, 1)?,
+        bench.product(full, KINDS[0], filling, 1)?,
+        bench.product(alone(&waiting), KINDS[0], waiting, 1)?,
+        bench.product(full, KINDS[0], waiting, 1)?,
+        bench.product(full, KINDS[0], waiting, PARTS)?,
     ];
-    let first = products.len();
-    let mut places = vec![[None; 3]; TILES];
+    let mut places = Vec::new();
     if tuning == Tuning::Full {
-        for (place, known) in places.iter_mut().zip(&known).filter(|(_, known)| fits(&known.tile)) {
-            for (place, kind) in place.iter_mut().zip(KINDS) {
-                *place = Some(products.len());
-                products.push(bench.product(full, kind, known.tile, 1)?);
+        for (number, tile) in tiles().enumerate().filter(|(_, tile)| fits(tile)) {
+            for (kind, transposed) in KINDS.into_iter().enumerate() {
+                places.push((number, kind, products.len()));
+                products.push(bench.product(full, transposed, tile, 1)?);
             }
         }
     }
     let times = bench.times(&products)?;
-    let shipped = Speeds::SHIPPED;
-    let [small, ..] = times[..] else { return Ok(shipped) };
-    // What a kernel takes that computes next to nothing; where the host does not keep up with it, no more is known
-    // than that it is less.
-    let dispatch = match small.host_bound {
-        true => small.seconds.min(f64::from(shipped.dispatch) / 1e9),
-        false => small.seconds,
-    };
-    let net = |place: usize| (times[place].seconds - dispatch).max(times[place].seconds / 4.0);
-    let operations = |[rows, columns, depth]: [usize; 3]| 2.0 * (rows * columns * depth) as f64;
-    let rate = |place: usize| operations(full) / net(place);
+    // How many times as long something takes as on the device that the shipped speeds are of.
+    let slower = |place: usize, reference: f64| times[place] * 1e6 / reference;
+    let [small, filling_alone, filling_full, waiting_alone, waiting_full, waiting_parts] =
+        match filling == HUGE {
+            true => REFERENCE,
+            false => [REFERENCE[0], REFERENCE[3], REFERENCE[4], REFERENCE[3], REFERENCE[4], REFERENCE[5]],
+        };
+    // Products that fill a device may be smaller than there.
+    let smaller = (bench.side * bench.side) as f64 / (LARGEST * LARGEST) as f64;
+    let arithmetic = |place: usize, reference: f64| smaller / slower(place, reference);
 
     // As many multiprocessors as it takes to be as fast as the device is.
-    let share = filling.alone.min(1.0);
-    let processors = (rate(2) * net(1) * share / operations(alone(&filling))).round().max(1.0);
-    let shipped_processors = f64::from(shipped.processors);
-    let of_one = |rate: f64, known: f64| thousandths(rate / processors / (known * 1e12 / shipped_processors));
-    // What both tiles have in common.
-    let common = (of_one(rate(2), filling.rates[0]) + of_one(rate(4), waiting.rates[0])) / 2;
-    let steps = DEPTH / waiting.tile.step() as usize;
-    let latency = net(3) / (steps as f64 * waiting.step * 1e-6);
-    // What is written in parts and added up again.
-    let bytes = (2 * PARTS * full[0] * full[1] * 4) as f64;
-    let traffic = bytes / (times[5].seconds - times[4].seconds - dispatch).max(bytes / 1e13) / 1e6;
-
-    let mut factors = [[common; 3]; TILES];
-    for ((factors, places), known) in factors.iter_mut().zip(&places).zip(&known) {
-        for ((factor, place), known) in factors.iter_mut().zip(places).zip(known.rates) {
-            if let Some(place) = place.filter(|place| *place >= first) {
-                *factor = of_one(rate(place), known);
-            }
-        }
+    let shipped = Speeds::SHIPPED;
+    let share =
+        (arithmetic(2, filling_full) * slower(1, filling_alone)).max(1.0 / f64::from(shipped.processors));
+    let of_one = |place: usize, reference: f64| thousandths(arithmetic(place, reference) / share);
+    let common = (of_one(2, filling_full) + of_one(4, waiting_full)) / 2;
+    let mut factors = [[common.max(1); 3]; TILES];
+    for (number, kind, place) in places {
+        factors[number][kind] = of_one(place, TILE_REFERENCE[number][kind]);
     }
+    // What is written in parts and added up again.
+    let adding = (times[5] - times[4]).max(times[4] / 100.0) * 1e6;
+    let traffic = smaller * (waiting_parts - waiting_full) / adding;
     Ok(Speeds {
-        processors: processors as u32,
+        processors: whole_number(share * f64::from(shipped.processors)),
         tiles: factors,
-        latency: thousandths(latency),
-        dispatch: whole_number(dispatch * 1e9),
-        traffic: whole_number(traffic),
+        latency: thousandths(slower(3, waiting_alone)),
+        dispatch: whole_number(f64::from(shipped.dispatch) * slower(0, small)),
+        traffic: whole_number(f64::from(shipped.traffic) * traffic),
     })
 }
 
@@ -128,14 +135,6 @@ fn whole_number(number: f64) -> u32 {
 struct Prepared {
     dispatches: Vec<Dispatch>,
     output: Operand,
-}
-
-/// What one takes.
-#[derive(Clone, Copy)]
-struct Time {
-    seconds: f64,
-    /// Whether recording it takes most of that.
-    host_bound: bool,
 }
 
 /// Operands in a device's memory.
@@ -172,7 +171,7 @@ impl<'a> Bench<'a> {
         // The largest that takes no longer than it should.
         while bench.side < LARGEST {
             let product = bench.product(bench.extents(), KINDS[0], EVEN, 1)?;
-            if bench.run(&product, 1)?.seconds >= TOO_LONG / 4.0 {
+            if bench.run(&product, 1)? >= TOO_LONG / 4.0 {
                 break;
             }
             bench.side *= 2;
@@ -225,41 +224,40 @@ impl<'a> Bench<'a> {
         Ok(product)
     }
 
-    /// Runs a product so many times, each of which waits for the one before.
-    fn run(&self, product: &Prepared, times: usize) -> Result<Time> {
+    /// Seconds of a frame of so many times a product, each of which waits for the one before.
+    fn run(&self, product: &Prepared, times: usize) -> Result<f64> {
         let begun = Instant::now();
         let mut frame = Frame::begin(self.gpu, &self.table);
         for _ in 0..times {
             product.dispatches.iter().for_each(|dispatch| frame.record(dispatch, 0));
         }
-        let recorded = begun.elapsed().as_secs_f64();
         frame.finish(1)?;
         // Waits for the frame.
         self.gpu.download(&mut [(product.output.slice(0, 1)?, &mut [0; 4])])?;
-        let taken = begun.elapsed().as_secs_f64();
-        Ok(Time { seconds: taken / times as f64, host_bound: recorded > HOST_BOUND * taken })
+        Ok(begun.elapsed().as_secs_f64())
     }
 
-    /// What each product takes: the least of three rounds, in turn, on a device that is warm.
-    fn times(&self, products: &[Prepared]) -> Result<Vec<Time>> {
+    /// What each product takes beside others of a frame: the least of three rounds, in turn, on a device that is warm.
+    fn times(&self, products: &[Prepared]) -> Result<Vec<f64>> {
         let begun = Instant::now();
         while begun.elapsed().as_secs_f64() < WARM {
             products.iter().try_for_each(|product| self.run(product, 4).map(|_| ()))?;
         }
         let often = products.iter().map(|product| {
-            let one = self.run(product, 4)?.seconds;
+            let one = self.run(product, 4)? / 4.0;
             Ok((LONG / one.max(1e-9)).ceil().clamp(1.0, MOST as f64) as usize)
         });
         let often: Vec<usize> = often.collect::<Result<_>>()?;
-        let mut best = vec![Time { seconds: f64::INFINITY, host_bound: false }; products.len()];
+        let mut best = vec![[f64::INFINITY; 2]; products.len()];
         for _ in 0..3 {
             for ((product, times), best) in products.iter().zip(&often).zip(&mut best) {
-                let found = self.run(product, *times)?;
-                if found.seconds < best.seconds {
-                    *best = found;
+                for (best, times) in best.iter_mut().zip([*times, FURTHER * times]) {
+                    *best = best.min(self.run(product, times)?);
                 }
             }
         }
-        Ok(best)
+        // Without what a frame takes whatever is in it.
+        let each = |([few, many], times): (&[f64; 2], &usize)| (many - few) / ((FURTHER - 1) * times) as f64;
+        Ok(best.iter().zip(&often).map(each).map(|seconds| seconds.max(1e-8)).collect())
     }
 }

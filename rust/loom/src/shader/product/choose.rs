@@ -67,27 +67,9 @@ const CANDIDATES: [Candidate; TILES] = [
     Candidate { tile: TINY, rates: [8.5, 8.5, 8.5], resident: 12, alone: 1.0, step: 0.62, single: 0.7, ends: 0.0 },
 ];
 
-/// What is known of a tile's speed on an NVIDIA H200.
-#[derive(Clone, Copy, Debug)]
-pub struct TileSpeeds {
-    /// The tile.
-    pub tile: Tile,
-    /// TFLOP/s when every multiprocessor is full: neither operand transposed, B transposed, A transposed.
-    pub rates: [f64; 3],
-    /// What part of the rate a multiprocessor with one workgroup reaches.
-    pub alone: f64,
-    /// Microseconds from one barrier to the next when nothing hides the loads.
-    pub step: f64,
-}
-
 /// Tiles in the order of [`Speeds::tiles`].
-pub fn tiles() -> impl Iterator<Item = TileSpeeds> {
-    CANDIDATES.iter().map(|&Candidate { tile, rates, alone, step, .. }| TileSpeeds {
-        tile,
-        rates,
-        alone,
-        step,
-    })
+pub fn tiles() -> impl Iterator<Item = Tile> {
+    CANDIDATES.iter().map(|candidate| candidate.tile)
 }
 
 /// Multiprocessors of the device that the figures are of.
