@@ -2,6 +2,7 @@
 
 use super::{Kind, Program};
 use crate::program::{Place, Value};
+use std::cmp::Reverse;
 
 /// Gives every temporary value a buffer.
 ///
@@ -9,48 +10,39 @@ use crate::program::{Place, Value};
 /// ports keep theirs for the whole run.
 pub(super) fn assign_buffers(program: &mut Program) {
     pin_ports(program);
-    let last_use = last_uses(program);
-    let mut free: Vec<usize> = Vec::new();
-    let mut assigned: Vec<Option<usize>> = vec![None; program.values.len()];
-
+    let uses = uses(program);
     // Pinned values nobody writes are the caller's: they exist before the first step. Others
     // that nobody writes were fused away.
-    for (index, assigned) in assigned.iter_mut().enumerate() {
-        let value = Value(index as u32);
-        let written = program.steps.iter().any(|step| step.writes.contains(&value));
-        let info = &program.values[index];
-        if matches!(info.place, Place::Buffer(_)) && info.pinned && !written {
-            *assigned = Some(new_buffer(program, index));
+    let mut values: Vec<usize> = (0..program.values.len())
+        .filter(|index| {
+            let info = &program.values[*index];
+            matches!(info.place, Place::Buffer(_)) && (info.pinned || uses[*index].is_some())
+        })
+        .collect();
+    // The largest first: smaller ones then fit in where none of these is needed. In the order of time a few numbers of a
+    // norm would keep the buffer that a large value before them had.
+    values.sort_by_key(|index| (Reverse(bytes(program, *index)), uses[*index]));
+    let mut buffers: Vec<Vec<usize>> = Vec::new();
+    for index in values {
+        let pinned = |index: usize| program.values[index].pinned;
+        let apart = |held: &usize| match (uses[*held], uses[index]) {
+            (Some((first, last)), Some((start, end))) => !pinned(*held) && (last < start || end < first),
+            _ => false,
+        };
+        // Later ones are smaller.
+        let free =
+            (0..buffers.len()).rev().find(|buffer| !pinned(index) && buffers[*buffer].iter().all(apart));
+        match free {
+            Some(buffer) => buffers[buffer].push(index),
+            None => buffers.push(vec![index]),
         }
     }
-    for step in 0..program.steps.len() {
-        for position in 0..program.steps[step].writes.len() {
-            let index = program.owner(program.steps[step].writes[position]).index();
-            if !matches!(program.values[index].place, Place::Buffer(_)) || assigned[index].is_some() {
-                continue;
-            }
-            let bytes = bytes(program, index);
-            assigned[index] = Some(match best_fit(&free, &program.buffers, bytes) {
-                Some(position) => {
-                    let buffer = free.swap_remove(position);
-                    program.buffers[buffer] = program.buffers[buffer].max(bytes);
-                    buffer
-                }
-                None => new_buffer(program, index),
-            });
-        }
-        for (index, last) in last_use.iter().enumerate() {
-            if *last == Some(step)
-                && !program.values[index].pinned
-                && let Some(buffer) = assigned[index]
-            {
-                free.push(buffer);
-            }
-        }
-    }
-    for (index, buffer) in assigned.into_iter().enumerate() {
-        if let (Place::Buffer(place), Some(buffer)) = (&mut program.values[index].place, buffer) {
-            *place = buffer;
+    // In the order in which they are first used.
+    buffers.sort_by_key(|held| held.iter().map(|index| (uses[*index], *index)).min());
+    for (number, held) in buffers.into_iter().enumerate() {
+        program.buffers.push(held.iter().map(|index| bytes(program, *index)).max().unwrap_or(0));
+        for index in held {
+            program.values[index].place = Place::Buffer(number);
         }
     }
 }
@@ -63,15 +55,21 @@ fn pin_ports(program: &mut Program) {
     }
 }
 
-/// The step after which each value (by owner of the memory) is needed no more.
-fn last_uses(program: &Program) -> Vec<Option<usize>> {
-    let mut last = vec![None; program.values.len()];
+/// From which step to which each value (by owner of the memory) is needed; `None` for one that nobody writes.
+fn uses(program: &Program) -> Vec<Option<(usize, usize)>> {
+    let mut uses: Vec<Option<(usize, usize)>> = vec![None; program.values.len()];
     for (number, step) in program.steps.iter().enumerate() {
-        for value in step.reads.iter().chain(&step.writes) {
-            last[program.owner(*value).index()] = Some(number);
+        for value in &step.writes {
+            let first = &mut uses[program.owner(*value).index()];
+            *first = Some(first.map_or((number, number), |(first, _)| (first, number)));
+        }
+        for value in &step.reads {
+            if let Some((_, last)) = &mut uses[program.owner(*value).index()] {
+                *last = number;
+            }
         }
     }
-    last
+    uses
 }
 
 fn bytes(program: &Program, index: usize) -> usize {
@@ -81,15 +79,4 @@ fn bytes(program: &Program, index: usize) -> usize {
         Kind::Index => size_of::<i32>(),
     };
     info.len(program.capacity) * element
-}
-
-fn new_buffer(program: &mut Program, index: usize) -> usize {
-    program.buffers.push(bytes(program, index));
-    program.buffers.len() - 1
-}
-
-/// The smallest free buffer that is large enough, or else the largest, to be grown.
-fn best_fit(free: &[usize], sizes: &[usize], bytes: usize) -> Option<usize> {
-    let fitting = (0..free.len()).filter(|&i| sizes[free[i]] >= bytes).min_by_key(|&i| sizes[free[i]]);
-    fitting.or_else(|| (0..free.len()).max_by_key(|&i| sizes[free[i]]))
 }
