@@ -4,6 +4,9 @@ use super::{Kind, Program};
 use crate::program::{Place, Value};
 use std::cmp::Reverse;
 
+/// Buffers, each with the values that lie in it one after the other.
+type Plan = Vec<Vec<usize>>;
+
 /// Gives every temporary value a buffer.
 ///
 /// A step's results never share a buffer with its operands. Pinned values and
@@ -13,38 +16,67 @@ pub(super) fn assign_buffers(program: &mut Program) {
     let uses = uses(program);
     // Pinned values nobody writes are the caller's: they exist before the first step. Others
     // that nobody writes were fused away.
-    let mut values: Vec<usize> = (0..program.values.len())
-        .filter(|index| {
-            let info = &program.values[*index];
-            matches!(info.place, Place::Buffer(_)) && (info.pinned || uses[*index].is_some())
-        })
-        .collect();
-    // The largest first: smaller ones then fit in where none of these is needed. In the order of time a few numbers of a
-    // norm would keep the buffer that a large value before them had.
-    values.sort_by_key(|index| (Reverse(bytes(program, *index)), uses[*index]));
-    let mut buffers: Vec<Vec<usize>> = Vec::new();
-    for index in values {
-        let pinned = |index: usize| program.values[index].pinned;
-        let apart = |held: &usize| match (uses[*held], uses[index]) {
-            (Some((first, last)), Some((start, end))) => !pinned(*held) && (last < start || end < first),
-            _ => false,
-        };
-        // Later ones are smaller.
-        let free =
-            (0..buffers.len()).rev().find(|buffer| !pinned(index) && buffers[*buffer].iter().all(apart));
-        match free {
-            Some(buffer) => buffers[buffer].push(index),
-            None => buffers.push(vec![index]),
+    let has_buffer = |index: &usize| matches!(program.values[*index].place, Place::Buffer(_));
+    let given =
+        (0..program.values.len()).filter(|index| program.values[*index].pinned && uses[*index].is_none());
+    let written = program.steps.iter().flat_map(|step| &step.writes);
+    let written = written.map(|value| program.owner(*value).index());
+    let mut values: Vec<usize> = Vec::new();
+    for index in given.chain(written).filter(has_buffer) {
+        if !values.contains(&index) {
+            values.push(index);
         }
     }
-    // In the order in which they are first used.
-    buffers.sort_by_key(|held| held.iter().map(|index| (uses[*index], *index)).min());
-    for (number, held) in buffers.into_iter().enumerate() {
-        program.buffers.push(held.iter().map(|index| bytes(program, *index)).max().unwrap_or(0));
+    let in_time = planned(program, &uses, &values);
+    let order = values.clone();
+    // In the order of time a few numbers of a norm may keep the buffer that a large value before them had; where the largest
+    // come first, smaller ones fit in where none of these is needed.
+    values.sort_by_key(|index| Reverse(bytes(program, *index)));
+    let mut by_size = planned(program, &uses, &values);
+    by_size.sort_by_key(|held| order.iter().position(|index| held.contains(index)));
+    let total = |plan: &Plan| plan.iter().map(|held| largest(program, held)).sum::<usize>();
+    let plan = if total(&by_size) < total(&in_time) { by_size } else { in_time };
+    for (number, held) in plan.into_iter().enumerate() {
+        program.buffers.push(largest(program, &held));
         for index in held {
             program.values[index].place = Place::Buffer(number);
         }
     }
+}
+
+/// Values, as they come, in the smallest buffers that are large enough and free while they are needed, or else the largest,
+/// to be grown.
+fn planned(program: &Program, uses: &[Option<(usize, usize)>], values: &[usize]) -> Plan {
+    let mut buffers: Plan = Vec::new();
+    let mut sizes: Vec<usize> = Vec::new();
+    for index in values.iter().copied() {
+        let wanted = bytes(program, index);
+        let span = |index: usize| {
+            let (first, last) = uses[index].unwrap_or_default();
+            (first, if program.values[index].pinned { usize::MAX } else { last })
+        };
+        let (start, end) = span(index);
+        let apart = |held: &usize| {
+            let (first, last) = span(*held);
+            last < start || end < first
+        };
+        let buffer = (0..buffers.len())
+            .filter(|buffer| buffers[*buffer].iter().all(apart))
+            .min_by_key(|buffer| (sizes[*buffer] < wanted, sizes[*buffer].abs_diff(wanted)))
+            .unwrap_or(buffers.len());
+        if buffer == buffers.len() {
+            buffers.push(Vec::new());
+            sizes.push(0);
+        }
+        buffers[buffer].push(index);
+        sizes[buffer] = sizes[buffer].max(wanted);
+    }
+    buffers
+}
+
+/// Bytes of a buffer of these values.
+fn largest(program: &Program, held: &[usize]) -> usize {
+    held.iter().map(|index| bytes(program, *index)).max().unwrap_or(0)
 }
 
 fn pin_ports(program: &mut Program) {
