@@ -1,8 +1,22 @@
 //! What an element of a product's operands stands for: a number, or a word of two numbers of bfloat16.
 
-use super::tile::load;
 use crate::simd::{Decode, LANES, Real, Vector, Words};
 use std::slice::from_raw_parts;
+
+/// Sixteen elements, or `count` where there may be fewer.
+///
+/// # Safety
+/// They can be read.
+#[inline(always)]
+pub(super) unsafe fn load<V: Vector, const RAGGED: bool>(from: *const V::Element, count: usize) -> V {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match RAGGED {
+            true => V::load_partial(from_raw_parts(from, count)),
+            false => V::load_unchecked(from),
+        }
+    }
+}
 
 /// How a tile adds to its sums what one element of either operand makes.
 pub(super) trait Terms<V: Vector> {

@@ -1,10 +1,10 @@
 //! The micro-kernel: a few rows of C against a block of B, sums in registers.
 
-use super::terms::{GradualPairs, Numbers, Pairs, Terms, any_subnormal};
+use super::terms::{GradualPairs, Numbers, Pairs, Terms, any_subnormal, load};
 use crate::precision::Precision;
 use crate::simd::{Isa, Kernel, LANES, Level, Real, Vector, array_of, dispatch_bfloat16_pairs, prefetch};
 use std::marker::PhantomData;
-use std::slice::{from_raw_parts, from_raw_parts_mut};
+use std::slice::from_raw_parts_mut;
 
 /// The most rows that a tile has on any instruction set.
 const MAX_ROWS: usize = 12;
@@ -247,21 +247,6 @@ impl<T: Real, const R: usize, S> Rows<T, R, S> {
                 at.compute::<V, S, R, 1, true>();
                 at.advance(LANES.min(at.panel.columns), LANES);
             }
-        }
-    }
-}
-
-/// Sixteen elements, or `count` where there may be fewer.
-///
-/// # Safety
-/// They can be read.
-#[inline(always)]
-pub(super) unsafe fn load<V: Vector, const RAGGED: bool>(from: *const V::Element, count: usize) -> V {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match RAGGED {
-            true => V::load_partial(from_raw_parts(from, count)),
-            false => V::load_unchecked(from),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Measurements on disk, a file for each adapter, driver and extent of the measurement.
 
-use super::Tuning;
+use super::setting::Tuning;
 use crate::gpu::adapter::Adapter;
 use crate::shader::Speeds;
 use crate::{Error, Result};

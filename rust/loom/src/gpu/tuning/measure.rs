@@ -1,6 +1,6 @@
 //! Products that are timed to find out how fast a device is.
 
-use super::Tuning;
+use super::setting::Tuning;
 use crate::Result;
 use crate::gpu::device::Gpu;
 use crate::gpu::dispatch::Dispatch;
