@@ -91,15 +91,13 @@ impl Network {
 
     /// What is told of the network beside it.
     fn card(&self) -> PyResult<String> {
-        Ok(self.read()?.card().to_string())
+        Ok(self.read()?.card())
     }
 
     /// Tells something of the network.
-    fn set_card(&self, py: Python<'_>, card: String) -> PyResult<()> {
-        self.change(py, move |engine| {
-            engine.set_card(card);
-            Ok(())
-        })
+    fn set_card(&self, card: String) -> PyResult<()> {
+        self.read()?.set_card(card);
+        Ok(())
     }
 
     /// The bytes that `save` writes.

@@ -195,7 +195,7 @@ impl Network {
         if source.metadata(LENT).is_some() {
             network.registry.stores.iter_mut().for_each(WeightStore::mark_lent);
         }
-        network.card = source.metadata(CARD).unwrap_or_default().into();
+        network.set_card(source.metadata(CARD).unwrap_or_default());
         Ok(network)
     }
 }
@@ -300,8 +300,9 @@ fn writable<R>(
         ("loom.format".to_string(), FORMAT.to_string()),
         ("loom.config".into(), network.to_json()?),
     ]);
-    if !network.card.is_empty() {
-        metadata.insert(CARD.into(), network.card.clone());
+    let card = network.card();
+    if !card.is_empty() {
+        metadata.insert(CARD.into(), card);
     }
     if network.has_lent() && !options.deploy {
         metadata.insert(LENT.into(), "true".into());

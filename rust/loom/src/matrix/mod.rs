@@ -14,7 +14,8 @@
 //! the instruction set, nor on the number of threads, nor on the number of rows.
 //!
 //! Operands come from [`PanelSource`]s. They are read in place where that is
-//! fast, and packed into panels where it is not.
+//! fast, and packed into panels where it is not. Numbers of bfloat16 go two a word
+//! where the processor multiplies them so: see [`product_of_pairs`].
 
 mod block;
 mod decoders;

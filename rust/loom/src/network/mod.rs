@@ -90,7 +90,7 @@ use kept_back::KeptBack;
 use placed::no_layer;
 pub(crate) use shapes::ExtentsKey;
 use shapes::Variable;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A network: a grid of cells, their layers, and everything that persists.
 ///
@@ -141,7 +141,7 @@ pub struct Network {
     /// What whoever drives the training keeps with its state.
     pub(crate) notes: Notes,
     /// What the network is for, in words of whoever made it.
-    pub(crate) card: String,
+    pub(crate) card: Mutex<String>,
     /// What a device's newest step has left on the host.
     pub(crate) kept_back: Option<KeptBack>,
     /// Which steps programs fuse.
@@ -210,7 +210,7 @@ impl Network {
             measures: Measures::default(),
             kept_step: KeptStep::default(),
             notes: Notes::default(),
-            card: String::new(),
+            card: Mutex::default(),
             kept_back: None,
             rewrites: Rewrites::default(),
             device: Device::cpu(),
@@ -367,13 +367,14 @@ impl Network {
 
     /// What is told of the network beside it, such as the names of its classes: a text, JSON by custom, that files
     /// keep and nothing here reads.
-    pub fn card(&self) -> &str {
-        &self.card
+    pub fn card(&self) -> String {
+        self.card.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Tells something of the network, in place of what was told before; an empty text for nothing.
-    pub fn set_card(&mut self, card: impl Into<String>) {
-        self.card = card.into();
+    /// Tells something of the network, in place of what was told before; an empty text for nothing. It is no part of the
+    /// network: others may use that meanwhile.
+    pub fn set_card(&self, card: impl Into<String>) {
+        *self.card.lock().unwrap_or_else(PoisonError::into_inner) = card.into();
     }
 
     /// What the newest watched training has shown: losses, and each layer's figures.
