@@ -168,8 +168,9 @@ impl<'a> Bench<'a> {
             right: upload(LARGEST * DEPTH)?,
             output: Operand::allocate(gpu, "measuring its speed", LARGEST * LARGEST)?,
         };
-        // The largest that takes no longer than it should.
-        while bench.side < LARGEST {
+        // The largest that takes no longer than it should, of whose parts a kernel sees all.
+        let seen = |side: usize| PARTS * side * side * size_of::<f32>() <= gpu.capabilities().max_binding;
+        while bench.side < LARGEST && seen(2 * bench.side) {
             let product = bench.product(bench.extents(), KINDS[0], EVEN, 1)?;
             if bench.run(&product, 1)? >= TOO_LONG / 4.0 {
                 break;

@@ -14,8 +14,8 @@ use setting::{Tuning, VARIABLE};
 /// The device with its speeds, found out if need be.
 ///
 /// # Errors
-/// [`Error::Value`] for a value of the variable that there is none of, [`Error::Device`] where measuring fails, and
-/// [`Error::Io`] where the variable asks for what cannot be kept.
+/// [`Error::Value`] for a value of the variable that there is none of, [`Error::Device`] where the device is lost; where the
+/// variable asks for a measurement, what it fails for, and [`Error::Io`] where it cannot be kept.
 pub(super) fn tuned(gpu: Gpu) -> Result<Gpu> {
     let asked = Tuning::named(&std::env::var(VARIABLE).unwrap_or_default())?;
     let tuning = asked.unwrap_or_else(|| Tuning::by_itself(gpu.adapter()));
@@ -30,8 +30,9 @@ pub(super) fn tuned(gpu: Gpu) -> Result<Gpu> {
     };
     match kept {
         Ok(speeds) => Ok(gpu.with_speeds(speeds)),
-        // Nobody has asked for it, and what cannot be kept would differ next time.
-        Err(Error::Io { .. } | Error::Value(_)) if asked.is_none() => Ok(gpu),
+        // Nobody has asked for it; what cannot be kept would differ next time, and what there is no memory for is not
+        // worth a device that works.
+        Err(_) if asked.is_none() && !gpu.is_lost() => Ok(gpu),
         Err(error) => Err(error),
     }
 }
