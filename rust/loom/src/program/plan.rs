@@ -4,8 +4,33 @@ use super::{Kind, Program};
 use crate::program::{Place, Value};
 use std::cmp::Reverse;
 
-/// Buffers, each with the values that lie in it one after the other.
-type Plan = Vec<Vec<usize>>;
+/// Pieces of memory, each with the values that lie in it one after the other.
+pub(super) type Shares = Vec<Vec<usize>>;
+
+/// Shares memory out among values, as they come: each gets the smallest piece that is large enough and apart from all that lies
+/// in it, or else the largest, to be grown.
+pub(super) fn shared_out(
+    values: &[usize],
+    size: impl Fn(usize) -> usize,
+    apart: impl Fn(usize, usize) -> bool,
+) -> Shares {
+    let mut shares: Shares = Vec::new();
+    let mut sizes: Vec<usize> = Vec::new();
+    for index in values.iter().copied() {
+        let wanted = size(index);
+        let share = (0..shares.len())
+            .filter(|share| shares[*share].iter().all(|held| apart(*held, index)))
+            .min_by_key(|share| (sizes[*share] < wanted, sizes[*share].abs_diff(wanted)))
+            .unwrap_or(shares.len());
+        if share == shares.len() {
+            shares.push(Vec::new());
+            sizes.push(0);
+        }
+        shares[share].push(index);
+        sizes[share] = sizes[share].max(wanted);
+    }
+    shares
+}
 
 /// Gives every temporary value a buffer.
 ///
@@ -27,14 +52,22 @@ pub(super) fn assign_buffers(program: &mut Program) {
             values.push(index);
         }
     }
-    let in_time = planned(program, &uses, &values);
+    let span = |index: usize| {
+        let (first, last) = uses[index].unwrap_or_default();
+        (first, if program.values[index].pinned { usize::MAX } else { last })
+    };
+    let apart = |one: usize, other: usize| {
+        let ((first, last), (start, end)) = (span(one), span(other));
+        last < start || end < first
+    };
+    let in_time = shared_out(&values, |index| bytes(program, index), apart);
     let order = values.clone();
     // In the order of time a few numbers of a norm may keep the buffer that a large value before them had; where the largest
     // come first, smaller ones fit in where none of these is needed.
     values.sort_by_key(|index| Reverse(bytes(program, *index)));
-    let mut by_size = planned(program, &uses, &values);
+    let mut by_size = shared_out(&values, |index| bytes(program, index), apart);
     by_size.sort_by_key(|held| order.iter().position(|index| held.contains(index)));
-    let total = |plan: &Plan| plan.iter().map(|held| largest(program, held)).sum::<usize>();
+    let total = |plan: &Shares| plan.iter().map(|held| largest(program, held)).sum::<usize>();
     let plan = if total(&by_size) < total(&in_time) { by_size } else { in_time };
     for (number, held) in plan.into_iter().enumerate() {
         program.buffers.push(largest(program, &held));
@@ -42,36 +75,6 @@ pub(super) fn assign_buffers(program: &mut Program) {
             program.values[index].place = Place::Buffer(number);
         }
     }
-}
-
-/// Values, as they come, in the smallest buffers that are large enough and free while they are needed, or else the largest,
-/// to be grown.
-fn planned(program: &Program, uses: &[Option<(usize, usize)>], values: &[usize]) -> Plan {
-    let mut buffers: Plan = Vec::new();
-    let mut sizes: Vec<usize> = Vec::new();
-    for index in values.iter().copied() {
-        let wanted = bytes(program, index);
-        let span = |index: usize| {
-            let (first, last) = uses[index].unwrap_or_default();
-            (first, if program.values[index].pinned { usize::MAX } else { last })
-        };
-        let (start, end) = span(index);
-        let apart = |held: &usize| {
-            let (first, last) = span(*held);
-            last < start || end < first
-        };
-        let buffer = (0..buffers.len())
-            .filter(|buffer| buffers[*buffer].iter().all(apart))
-            .min_by_key(|buffer| (sizes[*buffer] < wanted, sizes[*buffer].abs_diff(wanted)))
-            .unwrap_or(buffers.len());
-        if buffer == buffers.len() {
-            buffers.push(Vec::new());
-            sizes.push(0);
-        }
-        buffers[buffer].push(index);
-        sizes[buffer] = sizes[buffer].max(wanted);
-    }
-    buffers
 }
 
 /// Bytes of a buffer of these values.

@@ -10,6 +10,7 @@
 //! there is plenty.
 
 use super::memory::Region;
+use super::plan::shared_out;
 use super::{Place, Program, Unit, Value, units};
 use std::collections::HashMap;
 
@@ -54,32 +55,23 @@ impl Sharing {
         values.sort_by_key(|index| (std::cmp::Reverse(elements(*index)), orders[0][*index]));
         let whole: usize = values.iter().map(|index| elements(*index)).sum();
         let least = if whole > plenty { 0 } else { LARGE };
+        // Whoever looks from outside does so after the run.
+        let alone = |index: usize| program.values[index].pinned || elements(index) < least;
+        let after = |one: usize, other: usize| {
+            orders.iter().all(|spans| match (spans[one], spans[other]) {
+                (Some((_, last)), Some((first, _))) => last < first,
+                _ => false,
+            })
+        };
+        let apart = |one: usize, other: usize| {
+            !alone(one) && !alone(other) && (after(one, other) || after(other, one))
+        };
         let mut made = Self { shares: vec![None; program.values.len()], elements: vec![], largest: vec![] };
-        let mut members: Vec<Vec<usize>> = Vec::new();
-        for index in values {
-            // Whoever looks from outside does so after the run.
-            let alone = program.values[index].pinned || elements(index) < least;
-            let after = |one: usize, other: usize| {
-                orders.iter().all(|spans| match (spans[one], spans[other]) {
-                    (Some((_, last)), Some((first, _))) => last < first,
-                    _ => false,
-                })
-            };
-            let goes_with =
-                |held: &usize| !program.values[*held].pinned && (after(*held, index) || after(index, *held));
-            let free = |share: &usize| !alone && members[*share].iter().all(goes_with);
-            // The smallest of those, all of which are large enough.
-            let share = (0..members.len())
-                .filter(free)
-                .min_by_key(|share| made.elements[*share])
-                .unwrap_or(members.len());
-            if share == members.len() {
-                made.elements.push(elements(index));
-                made.largest.push(Value(index as u32));
-                members.push(Vec::new());
-            }
-            members[share].push(index);
-            made.shares[index] = Some(share);
+        for (share, held) in shared_out(&values, elements, apart).into_iter().enumerate() {
+            let Some(first) = held.first() else { continue };
+            made.elements.push(elements(*first));
+            made.largest.push(Value(*first as u32));
+            held.iter().for_each(|index| made.shares[*index] = Some(share));
         }
         made
     }

@@ -34,6 +34,19 @@ impl Operand {
             Operand::Right => &RIGHT,
         }
     }
+
+    /// Lends so many elements of memory that the thread keeps; what they hold does not matter.
+    fn with_room<T: Real, R>(self, len: usize, then: impl FnOnce(&mut [T]) -> R) -> R {
+        // Taken out for the duration, so that a product inside may round on its own.
+        let mut buffer = self.memory().take();
+        if buffer.len_bytes() < len * size_of::<T>() {
+            drop(std::mem::take(&mut buffer));
+            buffer = Buffer::working::<T>(len);
+        }
+        let result = then(&mut buffer.as_mut_slice::<T>()[..len]);
+        self.memory().set(buffer);
+        result
+    }
 }
 
 /// Shows `elements` as a product is to multiply them: rounded to bfloat16 where it is `mixed`, in
@@ -48,21 +61,14 @@ pub(super) fn with_operand<T: Real, R>(
     if !mixed {
         return then(elements);
     }
-    // Taken out for the duration, so that a product inside may round on its own.
-    let mut buffer = operand.memory().take();
-    if buffer.len_bytes() < size_of_val(elements) {
-        drop(std::mem::take(&mut buffer));
-        buffer = Buffer::working::<T>(elements.len());
-    }
-    let rounded = &mut buffer.as_mut_slice::<T>()[..elements.len()];
-    let isa = cpu.isa();
-    cpu.pool().for_each_chunk(rounded, PASS, |index, rounded| {
-        let elements = &elements[index * PASS..][..rounded.len()];
-        T::dispatch(isa, Round { elements, rounded });
-    });
-    let result = then(rounded);
-    operand.memory().set(buffer);
-    result
+    operand.with_room(elements.len(), |rounded: &mut [T]| {
+        let isa = cpu.isa();
+        cpu.pool().for_each_chunk(rounded, PASS, |index, rounded| {
+            let elements = &elements[index * PASS..][..rounded.len()];
+            T::dispatch(isa, Round { elements, rounded });
+        });
+        then(rounded)
+    })
 }
 
 /// Rounds some elements.

@@ -4,7 +4,6 @@ use super::Operand;
 use crate::matrix::{Pairs, Rows};
 use crate::ops::element_loops::{PASS, rows_per_task};
 use crate::simd::{Cpu, Decode, Kernel, LANES, Real, Vector, Words, dispatch_bfloat16_pairs, to_bfloat16};
-use crate::tensor::Buffer;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Shows `elements`, rows of `row` numbers, as words of two numbers rounded to bfloat16, in memory that the thread keeps.
@@ -23,14 +22,6 @@ pub(in crate::ops) fn with_pairs<R>(
         Rows::Along => (row, row.div_ceil(2), count),
         Rows::Across => (2 * row, row, count.div_ceil(2)),
     };
-    let len = made * count;
-    // Taken out for the duration, so that a product inside may round on its own.
-    let mut buffer = operand.memory().take();
-    if buffer.len_bytes() < size_of::<f32>() * len {
-        drop(std::mem::take(&mut buffer));
-        buffer = Buffer::working::<f32>(len);
-    }
-    let words = &mut buffer.as_mut_slice::<f32>()[..len];
     // Numbers that are not negative are in the order of their bits.
     let least = AtomicU32::new(f32::INFINITY.to_bits());
     let (isa, together) = (cpu.isa(), rows_per_task(taken, PASS));
@@ -38,19 +29,24 @@ pub(in crate::ops) fn with_pairs<R>(
         Operand::Left => 0,
         Operand::Right => 0x8000,
     };
-    cpu.pool().for_each_chunk(bytemuck::cast_slice_mut(words), (together * made).max(1), |task, words| {
-        let elements = &elements[task * together * taken..];
-        let found = dispatch_bfloat16_pairs(isa, Pack { elements, row, rows, words: &mut *words, pad });
-        least.fetch_min(found.to_bits(), Ordering::Relaxed);
-        if found < f32::MIN_POSITIVE {
-            // The instruction takes for zero what is a number of bfloat16, too.
-            pack_one_by_one(elements, row, rows, words, pad);
-        }
-    });
-    let least_exponent = least.into_inner() >> (f32::MANTISSA_DIGITS - 1);
-    let result = then(Pairs { words, rows, stride: made, least_exponent });
-    operand.memory().set(buffer);
-    result
+    operand.with_room(made * count, |words: &mut [f32]| {
+        cpu.pool().for_each_chunk(
+            bytemuck::cast_slice_mut(words),
+            (together * made).max(1),
+            |task, words| {
+                let elements = &elements[task * together * taken..];
+                let found =
+                    dispatch_bfloat16_pairs(isa, Pack { elements, row, rows, words: &mut *words, pad });
+                least.fetch_min(found.to_bits(), Ordering::Relaxed);
+                if found < f32::MIN_POSITIVE {
+                    // The instruction takes for zero what is a number of bfloat16, too.
+                    pack_one_by_one(elements, row, rows, words, pad);
+                }
+            },
+        );
+        let least_exponent = least.load(Ordering::Relaxed) >> (f32::MANTISSA_DIGITS - 1);
+        then(Pairs { words, rows, stride: made, least_exponent })
+    })
 }
 
 /// A word of two numbers.
