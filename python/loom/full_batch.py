@@ -277,7 +277,7 @@ class LBFGS:
         of_classes = cast("Mapping[str, list[float]]", config.class_weight or {})
         for name, of in config.loss.items():
             share = (config.loss_weights or {}).get(name, 1.0)
-            smoothing = config.label_smoothing if losses.is_classification(of) else 0.0
+            smoothing = config.label_smoothing if losses.target_kind(of) == "classes" else 0.0
             weights = of_classes.get(name)
             loss, gradient = losses.value_and_gradient(of, output[name], y[name], weight, smoothing, weights)
             if weights is not None and np.ndim(y[name]) < output[name].ndim:

@@ -96,7 +96,7 @@ class Trainer:
     def _follow(self, config: TrainingConfig) -> None:
         """Takes up the settings, once the loss is among them."""
         self.config = config
-        self._form = Form.of(engine_of(self.network), config)
+        self._form = Form.of(engine_of(self.network), config).begin()
         self._settings = engine_config(config, self._form.output_shape, observe=self._observe)
 
     def __repr__(self) -> str:

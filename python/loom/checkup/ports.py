@@ -175,7 +175,7 @@ def _steps_of_ports(
     gradients = {}
     for name, values in outputs.items():
         weights = class_weight.get(name) if name and class_weight is not None else class_weight
-        smoothing = config.label_smoothing if losses.is_classification(by_name[name]) else 0.0
+        smoothing = config.label_smoothing if losses.target_kind(by_name[name]) == "classes" else 0.0
         target = y[name][places]
         _, gradient = losses.value_and_gradient(by_name[name], values, target, None, smoothing, weights)
         gradients[name] = gradient * (config.loss_weights or {}).get(name, 1.0)

@@ -12,7 +12,7 @@ from loom._typing import ArrayLike, Precision, RealArray
 from loom.convert import as_numpy, as_real_array
 from loom.data import as_target
 from loom.data.labels import as_names
-from loom.errors import DataError, ShapeError
+from loom.errors import DataError, InvalidValueError, ShapeError
 from loom.losses.classes import ClassWeight, class_count, expand_class_weight
 from loom.losses.cosine import Cosine
 from loom.losses.expression import Expr
@@ -46,6 +46,7 @@ def value_and_gradient(
     Raises:
         ShapeError: Output, target and weight do not fit together.
         DataError: Nothing has a weight, or there are more or fewer targets than rows.
+        InvalidValueError: A weight is negative or not finite, or a setting says nothing to the loss.
         ConfigError: A setting is out of range.
     """
     given = as_numpy(output, what="output")
@@ -64,24 +65,41 @@ def value_and_gradient(
         counts = as_real_array(weight, "float64", what="weight")
         if counts.shape != (len(scores),):
             raise ShapeError(f"weight must be ({len(scores)},), a number for each row, got {counts.shape}")
+        wrong = np.flatnonzero(~(np.isfinite(counts) & (counts >= 0)))
+        if wrong.size:
+            # What a mean over them were, and a gradient, is nothing; trainings refuse them, too.
+            raise InvalidValueError(
+                f"weights must be finite and at least 0, but that of row {wrong[0]} is {counts[wrong[0]]:g}"
+            )
         if not counts.any():
             raise DataError("the weight of every row is zero, and at least one must count")
         weights = counts.tolist()
     own = getattr(resolved, "value_and_gradient", None)
     if own is not None:
+        if class_weight is not None or label_smoothing:
+            raise InvalidValueError(
+                "class_weight and label_smoothing are of the losses cross_entropy, focal and nll, and say nothing "
+                f'to "{name_of(resolved)}"; leave them out'
+            )
         made: tuple[float, RealArray] = own(scores, wanted, weights)
         return made
     config: object = resolved if isinstance(resolved, str) else resolved.to_config()
     if isinstance(resolved, (Cosine, Expr)):
         config = {"expression": resolved.expression}
-    return _native.loss_and_gradient(
+    of_classes = expand_class_weight(class_weight, class_count(scores.shape[1:]))
+    value, gradient = _native.loss_and_gradient(
         json.dumps(config),
         scores,
         wanted,
         weights,
         real(name_of(resolved), "label_smoothing", label_smoothing, least=0.0, below=1.0),
-        expand_class_weight(class_weight, class_count(scores.shape[1:])),
+        of_classes,
     )
+    if of_classes is not None and wanted.dtype.kind == "i":
+        rows = np.asarray(of_classes)[wanted].reshape(len(wanted), -1).any(axis=1)
+        if not (rows & (True if weights is None else np.asarray(weights) != 0)).any():
+            raise DataError("the weight of every row is zero, by those of their classes; at least one must count")
+    return value, gradient
 
 
 def behind_softmax(

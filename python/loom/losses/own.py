@@ -17,7 +17,7 @@ from loom._settings.encoding import Named
 from loom._settings.suggestions import shown
 from loom.errors import ConfigError, ShapeError
 
-__all__ = ["Loss", "LossFunction", "OwnLoss", "kept"]
+__all__ = ["Loss", "LossFunction", "OwnLoss", "differ", "kept"]
 
 LossFunction: TypeAlias = "Callable[[NDArray[Any], NDArray[Any]], tuple[Any, NDArray[Any]]]"
 """Returns the loss of a batch and its gradient with respect to the output."""
@@ -35,7 +35,7 @@ class OwnLoss(Loss):
     Args:
         function: Gets the output, (rows, ...), and the target, and returns the loss and its gradient with
             respect to the output. The loss is a number, or one for each row, whose mean is minimised; the
-            gradient of a row's is then that of its own number.
+            gradient of a row's is then that of its own number. A single number takes no weights of samples.
         classes: Whether the targets are class indices; None as long as no target has been seen.
 
     Raises:
@@ -50,6 +50,8 @@ class OwnLoss(Loss):
     number: int
     # Whether targets that are class indices may be any whole numbers.
     labelled: ClassVar[bool] = False
+    # Whether samples of what it is computed of now count by different weights.
+    weighed: bool
     # Held as long as this one is.
     _variants: dict[bool, OwnLoss]
 
@@ -65,6 +67,7 @@ class OwnLoss(Loss):
             "name": name,
             "classes": classes,
             "number": next(_numbers),
+            "weighed": False,
             "_variants": {},
         }
         for key, value in made.items():
@@ -109,19 +112,34 @@ class OwnLoss(Loss):
             weight: (rows,) how much each row counts.
 
         Raises:
-            ConfigError: The function returned something else than a loss and a gradient.
+            ConfigError: The function returned something else than a loss and a gradient, or one number for a
+                batch of rows that count differently.
             ShapeError: They have other shapes than they should.
         """
-        values, gradient = self._call(output, target, output.shape[1:])
+        values, gradient = self._call(output, target, output.shape[1:], weighed=differ(weight))
         weights = np.ones(len(output)) if weight is None else np.asarray(weight, np.float64)
         shares = (weights / weights.sum()).astype(output.dtype)
         loss = float((values.astype(np.float64) * weights).sum() / weights.sum())
         return loss, gradient * shares.reshape(-1, *[1] * (output.ndim - 1))
 
+    def note_weights(self, weight: object) -> None:
+        """Takes note of how much samples count that it is about to be computed of.
+
+        Args:
+            weight: Their weights, or None where all count alike.
+        """
+        if differ(weight):
+            object.__setattr__(self, "weighed", True)
+
+    def forget_weights(self) -> None:
+        """Forgets what `note_weights` has noted: another run begins."""
+        for loss in (self, *self._variants.values()):
+            object.__setattr__(loss, "weighed", False)
+
     # What the engine calls.
 
     def _call(
-        self, output: NDArray[Any], target: NDArray[Any], shape: tuple[int, ...]
+        self, output: NDArray[Any], target: NDArray[Any], shape: tuple[int, ...], *, weighed: bool = False
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Returns a loss for each row, and what the gradient of each is with respect to the output."""
         rows = len(output)
@@ -151,6 +169,12 @@ class OwnLoss(Loss):
                 f"{gradient.shape}"
             )
         if value.ndim == 0:
+            if weighed or self.weighed:
+                # Rows' parts of the gradient, weighted, would be the gradient of nothing.
+                raise ConfigError(
+                    f"loss {self.name}: it is one number for all rows of a batch, in which samples cannot count "
+                    "by their weights; a loss for each row can, or leave the weights out"
+                )
             # The mean over rows is the number again.
             return np.full(rows, value, output.dtype), gradient * rows
         if value.shape != (rows,):
@@ -171,6 +195,12 @@ class OwnLoss(Loss):
             UserWarning,
             stacklevel=2,
         )
+
+
+def differ(weight: object) -> bool:
+    """Returns whether samples count differently by these weights, of which there need be none."""
+    values = np.asarray([] if weight is None else weight)
+    return values.size > 0 and bool((values != values.flat[0]).any())
 
 
 _numbers = itertools.count()

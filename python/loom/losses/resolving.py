@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from loom._settings.encoding import NamedFamily, Tagged
 from loom._typing import LossName
+from loom.losses.computed import ComputedLoss
 from loom.losses.contrast import Contrastive, Triplet
 from loom.losses.cosine import Cosine
 from loom.losses.ctc import CTC
@@ -80,9 +81,14 @@ def resolve(value: LossLike | str) -> str | Loss:
 
 
 def name_of(value: LossLike | str) -> str:
-    """Returns the canonical name of a loss."""
+    """Returns the canonical name of a loss; of a function that is called as one of loom's, what tells it apart."""
     loss = resolve(value)
-    return loss if isinstance(loss, str) else loss.kind
+    if isinstance(loss, str):
+        return loss
+    if isinstance(loss, OwnLoss) and not isinstance(loss, ComputedLoss) and loss.kind in FAMILY.names():
+        # What it takes, and what its outputs mean, does not follow from what it is called.
+        return loss.to_config()
+    return loss.kind
 
 
 def names() -> list[str]:

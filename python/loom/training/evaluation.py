@@ -137,7 +137,9 @@ def evaluate(
     if engine.sizing is not None:
         given = cast("Data", dealt(engine, settled, given)[0])
     known = as_known(engine, given, settled)
-    evaluation = Evaluation(network, *settled_by_source(network, settled, as_source(known)))
+    judged, source = settled_by_source(network, settled, as_source(known))
+    Form.of(engine, judged).begin()
+    evaluation = Evaluation(network, judged, source)
     deviates = flag("evaluate", "deviation", deviation)
     if deviates and isinstance(settled.loss, Mapping):
         raise ConfigError("evaluate: deviation is of a single output; compare what predict gives for each")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
+import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native, losses, schedules
@@ -54,6 +55,7 @@ class Form:
         in_rows: Whether targets are rows of those of all named outputs already.
         ports: The names of several outputs; None where there are none.
         kinds: What the loss of each of these takes.
+        own: The losses that functions in Python compute, by output; that of a single one by "".
     """
 
     output_shape: tuple[int, ...]
@@ -65,6 +67,7 @@ class Form:
     in_rows: bool = False
     ports: Ports | None = None
     kinds: Mapping[str, TargetKind] = field(default_factory=dict)
+    own: Mapping[str, losses.OwnLoss] = field(default_factory=dict)
 
     @classmethod
     def of(cls, engine: Engine, config: TrainingConfig) -> Form:
@@ -79,11 +82,21 @@ class Form:
         indices = engine.reads_indices and sizing is None
         kinds = target_kinds(cast("Mapping[str, Any]", config.loss)) if named else {}
         ports = engine.ports if named else None
-        return cls(shape, classification, engine.precision, indices, classes, sizing, named, ports, kinds)
+        listed = config.loss if isinstance(config.loss, Mapping) else {"": config.loss}
+        own = {name: loss for name, loss in listed.items() if isinstance(loss, losses.OwnLoss)}
+        return cls(shape, classification, engine.precision, indices, classes, sizing, named, ports, kinds, own)
+
+    def begin(self) -> Form:
+        """Returns itself as a run begins, whose losses know nothing of the weights of those before."""
+        for loss in self.own.values():
+            loss.forget_weights()
+        return self
 
     def examples(self, batch: TrainingBatch) -> Examples:
         """Converts samples, targets and weights to what the engine takes, once."""
         weight = batch.weight
+        for name, loss in self.own.items():
+            loss.note_weights(self._weights_of(name, weight))
         shape = self.output_shape
         given = batch.input
         if self.sizing is not None:
@@ -100,6 +113,16 @@ class Form:
             if weight is None or isinstance(weight, DividedWeights)
             else as_real_array(weight, self.precision, what="weight"),
         )
+
+    def _weights_of(self, output: str, weight: Any) -> Any:  # noqa: ANN401 - as batches have them
+        """Returns how much samples count in the loss of an output; None where that says no array."""
+        if weight is None or isinstance(weight, DividedWeights):
+            # Those that are divided leave padding out.
+            return None
+        if self.ports is None or np.ndim(weight) == 1:
+            return weight
+        names = self.ports.output_names
+        return weight[:, names.index(output)] if np.shape(weight)[1:] == (len(names),) else None
 
     def _target(self, target: Any, shape: tuple[int, ...]) -> NDArray[Any]:  # noqa: ANN401 - of any form
         if self.in_rows:

@@ -167,7 +167,7 @@ class Run:
     def _follow(self, config: TrainingConfig) -> None:
         """Takes up the settings, once the loss is among them."""
         self.config = config
-        self.form = Form.of(self.engine, config)
+        self.form = Form.of(self.engine, config).begin()
         shape = self.form.output_shape
         self.settings = engine_config(config, shape, observe=self.observe, tween=self.tween)
         named = isinstance(config.loss, Mapping)
