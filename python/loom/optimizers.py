@@ -375,9 +375,10 @@ class Muon(Optimizer):
 
     Matrices are all weights of products: of dense layers, attention, recurrent layers (all gates together),
     every expert's, and a convolution's kernel as that of its outputs by all that each reads. Biases, gains,
-    embeddings and positions are moved by AdamW at the same rate. s = 0.2 sqrt(max(inputs, outputs)) makes
-    steps as large as AdamW's, so that its rates and decays suit (Liu et al. 2025); with match_adam off,
-    s = sqrt(max(1, outputs / inputs)) as Jordan has it, for rates of about 0.02.
+    embeddings and positions are moved by AdamW at the same rate, and so are weights of a single input or a
+    single output, which have no other singular value than their norm. s = 0.2 sqrt(max(inputs, outputs))
+    makes steps as large as AdamW's, so that its rates and decays suit (Liu et al. 2025); with match_adam
+    off, s = sqrt(max(1, outputs / inputs)) as Jordan has it, for rates of about 0.02.
 
     Args:
         momentum: Decay of the average of matrices; from 0 to below 1.

@@ -340,6 +340,9 @@ def test_what_does_not_fit_is_refused() -> None:
         loom.Stepper(mesh, config(device="gpu"))
     with pytest.raises(loom.StateError, match="training mode"):
         loom.Stepper(loom.Mesh(net), config())
+    for unheard in ({"regularizers": {"*": {"l2": 0.1}}}, {"gradient_noise": 0.1}):
+        with pytest.raises(loom.ConfigError, match="without regularizers and gradient_noise"):
+            loom.train_stepping(mesh, [], config(**unheard))
     with pytest.raises(loom.DataError, match="pairs"):
         loom.train_stepping(mesh, [np.ones((2, 1, 3))], config())  # type: ignore[list-item]
     net[0, 1].add(nn.Dense(1))

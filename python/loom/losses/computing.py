@@ -78,8 +78,8 @@ def value_and_gradient(
     if own is not None:
         if class_weight is not None or label_smoothing:
             raise InvalidValueError(
-                "class_weight and label_smoothing are of the losses cross_entropy, focal and nll, and say nothing "
-                f'to "{name_of(resolved)}"; leave them out'
+                "class_weight and label_smoothing are of the losses cross_entropy, focal and nll, and say "
+                f'nothing to "{name_of(resolved)}"; leave them out'
             )
         made: tuple[float, RealArray] = own(scores, wanted, weights)
         return made
@@ -98,7 +98,9 @@ def value_and_gradient(
     if of_classes is not None and wanted.dtype.kind == "i":
         rows = np.asarray(of_classes)[wanted].reshape(len(wanted), -1).any(axis=1)
         if not (rows & (True if weights is None else np.asarray(weights) != 0)).any():
-            raise DataError("the weight of every row is zero, by those of their classes; at least one must count")
+            raise DataError(
+                "the weight of every row is zero, by those of their classes; at least one must count"
+            )
     return value, gradient
 
 

@@ -172,8 +172,8 @@ class OwnLoss(Loss):
             if weighed or self.weighed:
                 # Rows' parts of the gradient, weighted, would be the gradient of nothing.
                 raise ConfigError(
-                    f"loss {self.name}: it is one number for all rows of a batch, in which samples cannot count "
-                    "by their weights; a loss for each row can, or leave the weights out"
+                    f"loss {self.name}: it is one number for all rows of a batch, in which samples cannot "
+                    "count by their weights; a loss for each row can, or leave the weights out"
                 )
             # The mean over rows is the number again.
             return np.full(rows, value, output.dtype), gradient * rows

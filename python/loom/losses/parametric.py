@@ -62,8 +62,8 @@ class Focal(Loss):
     """The focal loss over classes (Lin et al. 2017): cross-entropy that looks away from what is right.
 
     -sum t (1 - p)^gamma log p over the classes with p = softmax(o), the mean over rows and positions; targets
-    are class indices or rows of shares. The paper's alpha is a weight for each class, `class_weight`; the
-    mean is divided by the sum of weights then, as that of cross_entropy is.
+    are class indices or rows of shares. The paper's alpha is a weight for each class, `class_weight`; of
+    class indices the mean is divided by the sum of their weights then, as that of cross_entropy is.
 
     Args:
         gamma: How strongly; above 0, where it would be cross-entropy.

@@ -81,7 +81,7 @@ def resolve(value: LossLike | str) -> str | Loss:
 
 
 def name_of(value: LossLike | str) -> str:
-    """Returns the canonical name of a loss; of a function that is called as one of loom's, what tells it apart."""
+    """Returns the canonical name of a loss; of a function that is called as one of loom's, another."""
     loss = resolve(value)
     if isinstance(loss, str):
         return loss

@@ -74,7 +74,8 @@ class Stepper:
         observe: True, or a `loom.Observe`, measures every layer; see `Network.measures`.
 
     Raises:
-        ConfigError: A setting is out of range, or the schedule spans the run and nobody says how long it is.
+        ConfigError: A setting is out of range, the schedule spans the run and nobody says how long it is, or
+            the config has regularizers or gradient noise.
         InvalidValueError: The window is shorter than the ticks between two updates, the output cell
             ends in a softmax that the loss computes itself or hands on the input alone, or the tween
             mode is one of the difference modes, whose feedback maps know no ticks.
@@ -109,6 +110,12 @@ class Stepper:
         settings = check_training(config)
         if not isinstance(mesh, Mesh):
             raise ConfigError(f"a Stepper trains a loom.Mesh, got {shown(mesh)}")
+        if settings.regularizers or settings.gradient_noise:
+            # Updates between windows are without them, and nobody would notice.
+            raise ConfigError(
+                "a mesh learns without regularizers and gradient_noise; leave them out, an optimizer's "
+                "weight_decay counts"
+            )
         network = mesh.network
         engine = engine_of(network)
         ports = engine.ports

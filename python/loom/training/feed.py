@@ -84,7 +84,8 @@ class Form:
         ports = engine.ports if named else None
         listed = config.loss if isinstance(config.loss, Mapping) else {"": config.loss}
         own = {name: loss for name, loss in listed.items() if isinstance(loss, losses.OwnLoss)}
-        return cls(shape, classification, engine.precision, indices, classes, sizing, named, ports, kinds, own)
+        known = (shape, classification, engine.precision, indices, classes, sizing, named, ports, kinds)
+        return cls(*known, own)
 
     def begin(self) -> Form:
         """Returns itself as a run begins, whose losses know nothing of the weights of those before."""
