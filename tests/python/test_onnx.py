@@ -14,6 +14,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import loom
 from loom import _native, nn
@@ -292,6 +293,28 @@ def test_extents_of_one_stay_where_they_are(shape: tuple[int, ...], rows: int) -
     net = loom.Sequential([nn.GridSoftmax(rows, shape[-1] // rows), nn.Scale(2.0)], input_shape=shape)
     again = check_both_ways(net)
     assert again.output_shape == net.output_shape
+
+
+def test_names_of_inputs_and_outputs_are_theirs_alone(tmp_path: Path) -> None:
+    """A name that a value in between would get, and one that an input and an output share."""
+    net = loom.Network(inputs={"Gemm_1": 3, "Tanh_3": 2}, grid=(1, 3), seed=0)
+    net[0, 0].add(nn.Dense(4, activation="tanh"))
+    net.enter("Tanh_3", (0, 1))[0, 1].add(nn.Dense(4, activation="tanh"))
+    net.link((0, 0), (0, 2))[0, 2].add(nn.Dense(2))
+    net.output("constant_1", (0, 1)).output("Add_5", (0, 2))
+    rng = np.random.default_rng(0)
+    x = {
+        name: rng.normal(size=(3, width)).astype(np.float32) for name, width in (("Gemm_1", 3), ("Tanh_3", 2))
+    }
+    model = onnx_model(net)
+    onnx.checker.check_model(model, full_check=True)
+    wanted = net.predict(x)
+    for name, found in zip(wanted, ReferenceEvaluator(model).run(None, x), strict=True):
+        np.testing.assert_allclose(found, wanted[name], rtol=0, atol=1e-5)
+    net.output("Gemm_1", (0, 0))
+    with pytest.raises(loom.InvalidValueError, match='both called "Gemm_1"'):
+        loom.save_onnx(net, tmp_path / "net.onnx")
+    assert not list(tmp_path.iterdir())
 
 
 def test_large_tensors_stand_beside(tmp_path: Path) -> None:
