@@ -132,7 +132,8 @@ def read_idx(path: str | Path) -> NDArray[Any]:
     except OSError as error:
         if isinstance(error, FileError):
             raise
-        raise FileError(error.errno, f"cannot be read: {error.strerror}", str(file)) from error
+        reason = f"cannot be read: {error.strerror or error}"
+        raise FileError(error.errno or errno.EIO, reason, str(file)) from error
 
 
 def _read_idx(file: Path, content: IO[bytes] | gzip.GzipFile) -> NDArray[Any]:

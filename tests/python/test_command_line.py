@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -245,6 +246,48 @@ def test_columns_that_were_learned_from_are_found_by_their_names(
 def test_predict_on_a_gpu(gpu: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said(f"predict net.loom --input x.npy --output y.npy --device {gpu}", capsys)
     np.testing.assert_allclose(np.load("y.npy"), loom.load("net.loom").predict(samples()), atol=1e-5)
+
+
+def test_rows_of_as_many_numbers_are_samples_in_every_form(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net = loom.Sequential([nn.Conv2D(2, 2), nn.Flatten(), nn.Dense(3)], input_shape=(1, 3, 3), seed=0)
+    net.save("images.loom")
+    rows = np.arange(18, dtype=np.float32).reshape(2, 9)
+    np.save("rows.npy", rows)
+    np.savez("rows.npz", rows)
+    np.savetxt("rows.csv", rows, delimiter=",")
+    wanted = said("predict images.loom --input rows.npy", capsys)
+    assert len(wanted.splitlines()) == 3
+    for source in ("rows.npz", "rows.csv"):
+        assert said(f"predict images.loom --input {source}", capsys) == wanted
+
+
+def test_a_file_has_the_name_that_was_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path.name for path in folder.iterdir()}
+    said("predict net.loom --input x.npy --output Y.NPY", capsys)
+    assert {path.name for path in folder.iterdir()} - before == {"Y.NPY"}
+    np.testing.assert_array_equal(np.load("Y.NPY"), loom.load("net.loom").predict(samples()))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+def test_a_table_comes_through_a_pipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savetxt("x.csv", samples(), delimiter=",")
+    wanted = said("predict net.loom --input x.csv", capsys)
+    os.mkfifo("pipe.csv")
+    writer = threading.Thread(target=lambda: Path("pipe.csv").write_bytes(Path("x.csv").read_bytes()))
+    writer.start()
+    assert said("predict net.loom --input pipe.csv", capsys) == wanted
+    writer.join()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is full by nature")
+@pytest.mark.parametrize("words", ["predict net.loom --input x.npy", "summary net.loom", "--help"])
+def test_a_full_disk_is_told(folder: Path, words: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        program = [sys.executable, "-m", "loom", *words.split()]
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "loom: No space left on device\n")
 
 
 def test_predict_refuses_with_the_reason(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

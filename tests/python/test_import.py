@@ -83,6 +83,15 @@ def test_released_modules_are_attributes() -> None:
     assert {f"loom.{name}" for name in modules} <= modules_after(program)
 
 
+@pytest.mark.parametrize("name", ["gguf", "keras", "llama2c", "onnx", "torch"])
+def test_a_program_that_begins_with_a_file_finds_who_reads_its_format(name: str) -> None:
+    """Pages say loom.models.onnx.load(path), which needed something else of loom's to have loaded it."""
+    program = (
+        f"import sys, loom; loom.models.{name}; assert {name!r} not in sys.modules or {name!r} == 'gguf'"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_released_pickles_of_networks_find_what_they_name() -> None:
     # What they were made of when loom.network was one module.
     for name in ("_begin", "_restore"):

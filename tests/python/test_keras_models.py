@@ -174,6 +174,24 @@ def test_transposed_convolutions_with_windows_smaller_than_steps_end_where_keras
     assert made == tuple(n * s + max(w - s, 0) for n, s, w in zip((4, 5), strides, reach, strict=True))
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("kind", ["Softmax", "Activation"])
+@pytest.mark.parametrize("extents", [(5,), (4, 5), (3, 4, 5), (2, 3, 4, 5)])
+def test_a_softmax_goes_over_what_keras_has_last(extents: tuple[int, ...], kind: str, first: bool) -> None:
+    """Behind a convolution the channels are the first axis here, whatever loom's own softmax goes over."""
+    config = {"axis": -1, "activation": "softmax"}
+    first = first and len(extents) > 1
+    row, value = layers_of(kind, config, (), Value(len(extents), first=first), {})
+    assert value.first == first
+    x = np.random.default_rng(0).normal(size=(2, *extents)).astype(np.float32)
+    powers = np.exp(x)
+    wanted = powers / powers.sum(axis=-1, keepdims=True)
+    if first:
+        x, wanted = np.moveaxis(x, -1, 1), np.moveaxis(wanted, -1, 1)
+    net = loom.Sequential([nn.layer_from_config(layer) for layer in row], input_shape=x.shape[1:])
+    np.testing.assert_allclose(net.predict(x), wanted, rtol=1e-5)
+
+
 def test_upsampling_that_loom_has_not_is_told() -> None:
     config = {"size": [2, 2], "interpolation": "lanczos3"}
     with pytest.raises(Unsupported, match="interpolation lanczos3"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import warnings
+from operator import lt
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import loom
 from loom import _native, nn
@@ -233,6 +235,86 @@ def test_packed_weights_go_out_as_codes(tmp_path: Path) -> None:
     other = onnx_model(net.morph("q4_0"))
     assert not any(node.op_type == "DequantizeLinear" for node in other.graph.node)
     np.testing.assert_allclose(computed(other, x), net.predict(x), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("granularity", ["channel", "tensor"])
+def test_codes_are_no_operator_that_quantises_activations(granularity: str) -> None:
+    """From opset 21 on ONNX Runtime makes MatMulNBits of DequantizeLinear and MatMul, a hundredth apart."""
+    layers = [nn.Dense(8, activation="tanh"), nn.MultiHeadAttention(2), nn.Flatten(), nn.Dense(3)]
+    net = loom.Sequential(layers, input_shape=(4, 6), seed=1).morph("int8", granularity=granularity)
+    for opset in (20, 21, onnx.defs.onnx_opset_version()):
+        model = onnx_model(net, opset)
+        held = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+        assert sum(kind == TensorProto.INT8 for kind in held.values()) == 6
+        operators = [node.op_type for node in model.graph.node]
+        assert operators.count("DequantizeLinear") == (6 if opset < 21 else 0)
+        x = np.random.default_rng(0).normal(size=(3, 4, 6)).astype(np.float32)
+        for found in (computed(model, x), load(model.SerializeToString()).predict(x)):
+            np.testing.assert_allclose(found, net.predict(x), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("stride", "dilation", "padding", "added"),
+    [
+        (1, 2, 0, 1),
+        (1, 2, 1, 1),
+        (2, 3, 0, 2),
+        (2, 3, 1, 2),
+        (1, 3, 1, 2),
+        (3, 1, 1, 2),
+        ((1, 2), (2, 1), 0, 1),
+    ],
+)
+@pytest.mark.parametrize("bias", [True, False])
+def test_what_is_added_behind_a_transposed_convolution_is_below_its_stride(
+    stride: Any, dilation: Any, padding: int, added: int, bias: bool
+) -> None:
+    """ONNX Runtime refuses more when it runs, although ONNX and PyTorch allow it below the dilation."""
+    settings = {"stride": stride, "dilation": dilation, "padding": padding, "output_padding": added}
+    layer = nn.ConvTranspose2D(4, 2, groups=2, bias=bias, activation="tanh", **settings)
+    net = loom.Sequential([layer], input_shape=(2, 4, 5), seed=1)
+    x = drawn(net)
+    model = onnx_model(net)
+    onnx.checker.check_model(model, full_check=True)
+    (node,) = (node for node in model.graph.node if node.op_type == "ConvTranspose")
+    attributes = {each.name: list(each.ints) for each in node.attribute if each.ints}
+    assert all(map(lt, attributes["output_padding"], attributes["strides"]))
+    extents = [axis.dim_value for axis in model.graph.output[0].type.tensor_type.shape.dim[1:]]
+    assert extents == [*net.output_shape]
+    np.testing.assert_allclose(reread(model).predict(x), net.predict(x), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4), (1, 1)])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_extents_of_one_stay_where_they_are(shape: tuple[int, ...], rows: int) -> None:
+    """A softmax in one row came back with an axis more."""
+    if shape[-1] % rows:
+        rows = 1
+    net = loom.Sequential([nn.GridSoftmax(rows, shape[-1] // rows), nn.Scale(2.0)], input_shape=shape)
+    again = check_both_ways(net)
+    assert again.output_shape == net.output_shape
+
+
+def test_names_of_inputs_and_outputs_are_theirs_alone(tmp_path: Path) -> None:
+    """A name that a value in between would get, and one that an input and an output share."""
+    net = loom.Network(inputs={"Gemm_1": 3, "Tanh_3": 2}, grid=(1, 3), seed=0)
+    net[0, 0].add(nn.Dense(4, activation="tanh"))
+    net.enter("Tanh_3", (0, 1))[0, 1].add(nn.Dense(4, activation="tanh"))
+    net.link((0, 0), (0, 2))[0, 2].add(nn.Dense(2))
+    net.output("constant_1", (0, 1)).output("Add_5", (0, 2))
+    rng = np.random.default_rng(0)
+    x = {
+        name: rng.normal(size=(3, width)).astype(np.float32) for name, width in (("Gemm_1", 3), ("Tanh_3", 2))
+    }
+    model = onnx_model(net)
+    onnx.checker.check_model(model, full_check=True)
+    wanted = net.predict(x)
+    for name, found in zip(wanted, ReferenceEvaluator(model).run(None, x), strict=True):
+        np.testing.assert_allclose(found, wanted[name], rtol=0, atol=1e-5)
+    net.output("Gemm_1", (0, 0))
+    with pytest.raises(loom.InvalidValueError, match='both called "Gemm_1"'):
+        loom.save_onnx(net, tmp_path / "net.onnx")
+    assert not list(tmp_path.iterdir())
 
 
 def test_large_tensors_stand_beside(tmp_path: Path) -> None:

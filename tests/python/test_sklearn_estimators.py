@@ -502,6 +502,24 @@ def test_what_cannot_be_learned_from_is_refused() -> None:
         LoomRegressor(early_stopping=True).partial_fit(NOISE, MIXED)
 
 
+@pytest.mark.parametrize("make", [LoomClassifier, LoomRegressor, LoomTransformer])
+def test_numbers_beyond_float32_are_values_that_cannot_be_used(make: type[Any]) -> None:
+    x = np.array(IRIS[0], np.float64)
+    y = IRIS[1] if make is LoomClassifier else x[:, 0].copy()
+    model = make(hidden=(4,), epochs=1, random_state=0).fit(x, y)
+    ask = getattr(model, "predict", None) or model.transform
+    x[3, 1] = 1e300
+    calls = [lambda: ask(x)]
+    if make is not LoomTransformer:
+        calls.append(lambda: make(hidden=(4,), epochs=1).fit(x, y))
+    for call in calls:
+        with pytest.raises(ValueError, match=r"X holds 1e\+300 in row 3.* precision=\"float64\""):
+            call()
+    if make is LoomClassifier:
+        wide = make(hidden=(4,), epochs=1, precision="float64").fit(IRIS[0], y)
+        assert wide.predict(x).shape == y.shape
+
+
 def test_without_scikit_learn_the_extra_is_named() -> None:
     program = (
         "import sys; sys.modules['sklearn'] = None; from loom import *; import loom.sklearn\n"

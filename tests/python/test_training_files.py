@@ -229,6 +229,91 @@ def test_targets_in_tables(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert 'line 3: the class "oak" is not among' in refused(told, capsys)
 
 
+def measured(loss: str | None, target: str, held: str, units: int, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Plans a training on two tables of these targets, and returns both as they will be learned."""
+    for name, cells in (("table.csv", target), ("held.csv", held)):
+        rows = "".join(f"{place},{cell}\n" for place, cell in enumerate(cells.split(" ")))
+        Path(name).write_text(f"x,y\n{rows}")
+    training = {"epochs": 1, **({} if loss is None else {"loss": loss})}
+    network = {"layers": [{"type": "dense", "units": units}]}
+    told = {"network": network, "data": {"file": "table.csv", "validation": "held.csv"}, "training": training}
+    Path("t.json").write_text(json.dumps(told))
+    planned = plan(read_settings("t.json"), Path())
+    assert main(["train", "t.json"]) == 0, capsys.readouterr().err
+    assert planned.validation is not None
+    return planned.data[1], planned.validation[1], planned.network.card.labels  # type: ignore[index] # arrays
+
+
+@pytest.mark.parametrize(
+    ("loss", "target", "held", "learned", "measures", "labels"),
+    [
+        # What is measured has not all of the classes.
+        ("cross_entropy", "0 1 2 0 1 2", "1 2", [0, 1, 2, 0, 1, 2], [1, 2], None),
+        ("cross_entropy", "0 1 2 0 1 2", "2.0", [0, 1, 2, 0, 1, 2], [2], None),
+        ("cross_entropy", "1 2 3 1", "3 2.0", [0, 1, 2, 0], [2, 1], ("1", "2", "3")),
+        ("cross_entropy", "oak ash elm ash", "oak", [2, 0, 1, 0], [2], ("ash", "elm", "oak")),
+        ("cross_entropy", "1 x 2 1", "x 2", [0, 2, 1, 0], [2, 1], ("1", "2", "x")),
+        # Without a loss whole numbers are classes, as they are in Python.
+        (None, "0 1 2 0 1 2", "1 2", [0, 1, 2, 0, 1, 2], [1, 2], None),
+        (None, "oak ash elm ash", "oak", [2, 0, 1, 0], [2], ("ash", "elm", "oak")),
+        ("mse", "0 1 2", "1 2", [0.0, 1.0, 2.0], [1.0, 2.0], None),
+        (None, "0.5 1 2", "1 2", [0.5, 1.0, 2.0], [1.0, 2.0], None),
+    ],
+)
+def test_validation_is_read_by_what_the_training_data_mean(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    loss: str | None,
+    target: str,
+    held: str,
+    learned: list[float],
+    measures: list[float],
+    labels: tuple[str, ...] | None,
+) -> None:
+    numbers = isinstance(learned[0], float)
+    found = measured(loss, target, held, 1 if numbers else 3, capsys)
+    assert [array.tolist() for array in found[:2]] == [learned, measures]
+    assert found[0].dtype == (np.float32 if numbers else np.int64)
+    assert found[2] == labels
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy", None])
+@pytest.mark.parametrize("gap", ["", "nan"])
+def test_a_row_without_a_target_is_told(
+    folder: Path, capsys: pytest.CaptureFixture[str], loss: str | None, gap: str
+) -> None:
+    """With a gap among numbers all of them were taken for the names of classes."""
+    Path("gaps.csv").write_text(f"x,y\n1,0.5\n2,{gap}\n3,2.5\n")
+    training = {"epochs": 1, **({} if loss is None else {"loss": loss})}
+    error = refused(settings(data={"file": "gaps.csv"}, training=training), capsys)
+    assert 'gaps.csv, line 3, column "y": there is no target' in error
+
+
+def test_names_among_numbers_are_told_where_numbers_are_compared(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mixed.csv").write_text("x,y\n1,0.5\n2,O.7\n3,2.5\n")
+    network = {"layers": [{"type": "dense", "units": 1}]}
+    told = settings(data={"file": "mixed.csv"}, network=network, training={"loss": "mse"})
+    assert "line 3, column \"y\": 'O.7' is no number, and other targets are" in refused(told, capsys)
+
+
+def test_where_a_network_is_saved_is_checked_before_it_learns(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for save, reason in (
+        ("no/trees.loom", "there is no folder no"),
+        ("trees.onnx", "loom.save_onnx"),
+        (".", "is a folder"),
+        ("trees.csv/trees.loom", "there is no folder trees.csv"),
+    ):
+        told = settings(save=save, run="runs/a")
+        assert reason in refused(told, capsys), save
+        assert not Path("runs").exists()
+    # A run makes its own folder.
+    assert "saved runs/a/trees.loom" in trained(settings(save="runs/a/trees.loom", run="runs/a"), capsys)
+
+
 def test_what_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = settings()["data"]
     for changes, reason in (

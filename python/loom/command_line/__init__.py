@@ -7,8 +7,10 @@ that is misspelled with 2, and Ctrl-C with 130.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 import click
@@ -91,8 +93,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = _program.main(
             None if arguments is None else list(arguments), prog_name="loom", standalone_mode=False
         )
+        sys.stdout.flush()
     except LoomError as error:
         sys.stderr.write(f"loom: {_told(error)}\n")
+        return 1
+    except OSError as error:
+        # What was said could not be written: the disk is full that it goes to, say.
+        sys.stderr.write(f"loom: {error.strerror or error}\n")
+        _leave_unsaid()
         return 1
     except click.Abort:
         return 130
@@ -100,6 +108,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         raise SystemExit(error.exit_code) from None
     return status if isinstance(status, int) else 0
+
+
+def _leave_unsaid() -> None:
+    """Lets go of what standard output did not take, which Python would try again at its end, and complain."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _told(error: LoomError) -> str:

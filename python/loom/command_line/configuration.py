@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,18 +15,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loom import datasets
 from loom._settings.checks import whole
 from loom._settings.encoding import Plain
+from loom._settings.endings import check_ending
 from loom._settings.suggestions import shown, unknown
 from loom.architecture import NetworkConfig
 from loom.card import ModelCard
 from loom.command_line.files import COLUMNS, Table, read_array, read_npz, read_table, shaped
+from loom.command_line.targets import learned
 from loom.errors import ConfigError, DataError, FileError
 from loom.extras import require
-from loom.losses import is_classification
+from loom.losses import AUTO, is_classification
 from loom.models.loading import load
 from loom.network import Network
 from loom.training.config import TrainingConfig
@@ -188,7 +191,9 @@ def plan(settings: TrainingFile, folder: Path) -> PlannedTraining:
     config = TrainingConfig.from_config(settings.training)
     run = _run(settings.run, folder)
     told = DataSettings.from_config(settings.data)
-    data, validation, labels, columns = _data(told, folder, classes=is_classification(config.loss))
+    # Without a loss targets decide.
+    classes = None if config.loss == AUTO else is_classification(config.loss)
+    data, validation, labels, columns = _data(told, folder, classes=classes)
     network = _network(settings.network, folder, np.shape(data[0])[1:])
     data = _shaped(data, network)
     if validation is not None:
@@ -201,8 +206,27 @@ def plan(settings: TrainingFile, folder: Path) -> PlannedTraining:
         # `loom predict` finds them in other files, in whatever order.
         metadata = {**network.card.metadata, COLUMNS: columns}
         network.card = dataclasses.replace(network.card, metadata=metadata)
-    save = None if settings.save is None else folder / settings.save
+    save = None if settings.save is None else _save(folder / settings.save, run)
     return PlannedTraining(network, data, validation, config, run, save)
+
+
+def _save(file: Path, run: RunFolder | None) -> Path:
+    """Returns where a network is to be saved; what cannot be is refused before it learns, and not after."""
+    check_ending("save", file)
+    made = None if run is None else Path(run.folder)
+    refused = None
+    if file.is_dir():
+        refused = errno.EISDIR, "is a folder, and no file"
+    elif made is not None and file.parent in (made, *made.parents) and not file.parent.exists():
+        # The run makes it.
+        pass
+    elif not file.parent.is_dir():
+        refused = errno.ENOENT, f"cannot be written: there is no folder {file.parent}"
+    elif not os.access(file.parent, os.W_OK):
+        refused = errno.EACCES, f"cannot be written: the folder {file.parent} is read-only"
+    if refused is not None:
+        raise FileError(*refused, str(file))
+    return file
 
 
 def _shaped(data: Any, network: Network) -> Data:  # noqa: ANN401 - two or three arrays
@@ -284,7 +308,7 @@ def _network(told: Mapping[str, Any], folder: Path, input_shape: tuple[int, ...]
 
 
 def _data(
-    told: DataSettings, folder: Path, *, classes: bool
+    told: DataSettings, folder: Path, *, classes: bool | None
 ) -> tuple[Any, Any, tuple[str, ...] | None, list[str] | None]:
     """Returns data, validation, labels, and the names of the columns that are learned from."""
     labels = named = None
@@ -297,14 +321,13 @@ def _data(
     elif told.file.lower().endswith(".csv"):
         table = read_table(folder / told.file)
         columns = _columns(table, told)
-        targets, labels = _targets(table, columns[0], classes=classes)
-        data = (table.numbers(columns[1]).astype(np.float32), targets)
-        named = columns[1] if table.is_named else None
+        meaning = learned(table, columns[0], classes=classes)
+        data = (table.numbers(columns[1]).astype(np.float32), meaning.read(table, columns[0]))
+        labels, named = meaning.labels, columns[1] if table.is_named else None
         if told.validation is not None:
             held = read_table(folder / told.validation)
             _check_columns(held, (columns[0], *columns[1]))
-            y, _ = _targets(held, columns[0], classes=classes, labels=labels)
-            validation = (held.numbers(columns[1]).astype(np.float32), y)
+            validation = (held.numbers(columns[1]).astype(np.float32), meaning.read(held, columns[0]))
     else:
         data, validation = read_npz(folder / told.file)
         if told.validation is not None:
@@ -332,34 +355,3 @@ def _check_columns(table: Table, names: Sequence[str]) -> None:
     for name in names:
         if name not in table.names:
             raise unknown(f"column of {table.path}", name, table.names)
-
-
-def _targets(
-    table: Table, target: str, *, classes: bool, labels: tuple[str, ...] | None = None
-) -> tuple[NDArray[Any], tuple[str, ...] | None]:
-    """Returns a column as numbers or classes, and what classes are called where that is not their index."""
-    cells = table.column(target)
-    if labels is None:
-        try:
-            values = [float(cell) for cell in cells]
-        except ValueError:
-            found = sorted(set(cells))
-        else:
-            if not classes:
-                return np.array(values, np.float32), None
-            kinds = sorted(set(values))
-            if kinds == list(range(len(kinds))):
-                return np.array(values).astype(np.int64), None
-            texts = dict(zip(values, cells, strict=True))
-            # Of numbers that are written in several ways, one.
-            cells = [texts[value] for value in values]
-            found = [texts[kind] for kind in kinds]
-        labels = tuple(found)
-    places = {label: place for place, label in enumerate(labels)}
-    for line, cell in zip(table.lines, cells, strict=True):
-        if cell not in places:
-            raise DataError(
-                f'{table.path}, line {line}: the class "{cell}" is not among those that are learned: '
-                f"{', '.join(labels)}"
-            )
-    return np.array([places[cell] for cell in cells], np.int64), labels

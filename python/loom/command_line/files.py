@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import StringIO
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,7 @@ def read_samples(
         held = _arrays(path)
         if "x" not in held and len(held) != 1:
             raise DataError(f"{path} holds {', '.join(held) or 'no array'}; samples are x, or the only array")
-        return held["x"] if "x" in held else next(iter(held.values()))
+        return shaped(held["x"] if "x" in held else next(iter(held.values())), input_shape)
     if ending == ".csv":
         table = read_table(path)
         wanted = math.prod(input_shape)
@@ -276,8 +277,8 @@ def read_frame(file: str | Path, encoder: ColumnEncoder) -> NDArray[Any]:
                 "number, and the network has learned from numbers there"
             )
         numbers = [_WORDS.get(cell.lower(), cell) for cell in cells]
-        # Categories that are whole numbers are looked up as such.
-        as_number = float if isinstance(part, Numbers) else _whole
+        # Categories that are whole numbers are looked up as such, and others are none that were learned.
+        as_number = float if isinstance(part, Numbers) else _category
         frame[part.name] = [None if number == "" else as_number(number) for number in numbers]
     return np.asarray(encoder(frame))
 
@@ -289,8 +290,11 @@ def _is_cell(cell: str) -> bool:
     return cell == "" or cell.lower() in _WORDS or _is_number(cell)
 
 
-def _whole(number: Any) -> Any:  # noqa: ANN401 - a number as text, or a boolean
-    return number if isinstance(number, bool) else int(float(number))
+def _category(number: Any) -> Any:  # noqa: ANN401 - a number as text, or a boolean
+    if isinstance(number, bool):
+        return number
+    value = float(number)
+    return int(value) if value.is_integer() else value
 
 
 def read_table(file: str | Path) -> Table:
@@ -305,10 +309,10 @@ def read_table(file: str | Path) -> Table:
     """
     path = Path(file)
     with _told(path), path.open(newline="", encoding="utf-8-sig") as opened:
-        start = opened.readline()
-        separator = max(",;\t", key=start.count)
-        opened.seek(0)
-        reader = csv.reader(opened, delimiter=separator)
+        # All of it at once: what comes through a pipe cannot be gone back in.
+        text = opened.read()
+        separator = max(",;\t", key=text.partition("\n")[0].count)
+        reader = csv.reader(StringIO(text, newline=""), delimiter=separator)
         lines = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
     if not lines:
         raise DataError(f"{path} is empty")
@@ -359,4 +363,5 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return True
+    # Python's own way of grouping digits is no table's.
+    return "_" not in cell

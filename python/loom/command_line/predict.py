@@ -77,7 +77,9 @@ def command(
     labels = None if isinstance(net.card.labels, Mapping) else net.card.labels
     if ending == ".npy":
         try:
-            np.save(Path(str(target)), y, allow_pickle=False)
+            # By its name NumPy would put another ending behind .NPY.
+            with Path(str(target)).open("wb") as opened:
+                np.save(opened, y, allow_pickle=False)
         except OSError as error:
             raise FileError(error.errno, f"cannot be written: {error.strerror}", target) from error
         return
@@ -101,7 +103,8 @@ def _write_named(target: str | None, found: dict[str, Any]) -> None:
 
     if target is not None and Path(target).suffix.lower() == ".npz":
         try:
-            np.savez(target, **found)
+            with Path(target).open("wb") as opened:
+                np.savez(opened, **found)
         except OSError as error:
             raise FileError(error.errno, f"cannot be written: {error.strerror}", target) from error
         return

@@ -1,5 +1,6 @@
 """Models from elsewhere, and networks to elsewhere."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from loom._settings.spellings import attribute_error
@@ -20,7 +21,18 @@ __all__ = [
     "save_gguf",
 ]
 
-if not TYPE_CHECKING:
+# What reads and writes one format each, loaded when it is asked for: `loom.models.onnx.load(path)`.
+_FORMATS = ("gguf", "keras", "llama2c", "onnx", "torch")
+
+if TYPE_CHECKING:
+    from loom.models import gguf as gguf
+    from loom.models import keras as keras
+    from loom.models import llama2c as llama2c
+    from loom.models import onnx as onnx
+    from loom.models import torch as torch
+else:
 
     def __getattr__(name: str) -> object:
+        if name in _FORMATS:
+            return import_module(f"{__name__}.{name}")
         raise attribute_error(__name__, name, __all__)

@@ -21,8 +21,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from loom._settings.arguments import check_arguments
 from loom.callbacks import EarlyStopping
+from loom.convert import as_real_array
 from loom.engine import engine_of
-from loom.errors import ConfigError, DataError
+from loom.errors import ConfigError, DataError, NonFiniteError
 from loom.metrics import MetricLike, name_of, resolve
 from loom.sklearn.architecture import built, hidden_layers
 from loom.trainer import Trainer
@@ -237,6 +238,12 @@ class Learner(BaseEstimator):
             numbers = x.astype(np.int64)
             # What is no whole number is refused by the network, which says why.
             x = numbers if np.array_equal(numbers, x) else x
+        else:
+            try:
+                x = as_real_array(x, self.network_.precision, what="X")
+            except NonFiniteError as error:
+                # Arrays that cannot be used are ValueErrors to scikit-learn.
+                raise DataError(str(error)) from error
         return x if len(shape) == 1 else x.reshape(len(x), *shape)
 
     def _outputs(self, X: object) -> NDArray[np.float64]:

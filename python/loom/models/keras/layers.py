@@ -100,8 +100,10 @@ def _activation(setting: Any, value: Value) -> Row:  # noqa: ANN401 - of JSON
 def _softmax(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
     axis = config.get("axis", -1)
     refuse(axis not in (-1, value.rank), f"a softmax over axis {axis}")
-    refuse(value.rank > 2 and not value.first, "a softmax over the last axis of images")
-    return [{"type": "softmax"}]
+    # Loom's goes over the channels of images, and over the last axis of everything else.
+    first = value.rank == 3
+    back = moved(Value(value.rank, first), first=value.first)
+    return [*moved(value, first=first), {"type": "softmax"}, *back]
 
 
 def _dense(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:

@@ -57,7 +57,7 @@ def save_onnx(
 
     Raises:
         InvalidValueError: ONNX cannot say some of the layers; all of them are named with the reason, and
-            nothing is written.
+            nothing is written. Or an input and an output have the same name.
         ConfigError: The opset is older than 17, or newer than the package onnx knows.
         MissingExtraError: The package onnx is not installed.
         FileError: The file cannot be written.
@@ -99,8 +99,15 @@ def onnx_model(net: Network, opset: int = 17, *, metadata: Mapping[str, str] | N
         )
     engine_of(net).check_fixed("save_onnx")
     net.build()
-    graph = Graph(opset)
     inputs, outputs = _inputs(net), _outputs(net)
+    twice = next((entry.name for entry in inputs if entry.name in outputs), None)
+    if twice is not None:
+        raise InvalidValueError(
+            f'the network cannot be said in ONNX: an input and an output are both called "{twice}", and a '
+            "name is of one value there; give one of them another, in net.output(name, cell) or in "
+            "inputs={name: shape}"
+        )
+    graph = Graph(opset, {entry.name for entry in inputs} | {*outputs})
     written = _write(net, graph, inputs)
     for name, (cell, _) in outputs.items():
         graph.add("Identity", written[cell], name=name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,10 @@ class Graph:
 
     Args:
         opset: The version of ONNX's operators that is written.
+        taken: Names that no value in between may have, as inputs and outputs have them.
     """
 
-    def __init__(self, opset: int) -> None:
+    def __init__(self, opset: int, taken: Collection[str] = ()) -> None:
         self._onnx = require("onnx", extra="onnx", purpose="saving a network as ONNX")
         self.opset = opset
         self.nodes: list[Any] = []
@@ -31,11 +32,13 @@ class Graph:
         self.batch = ""
         """The one-element value that holds how many rows the input has."""
         self._made = 0
+        self._taken = taken
 
     def fresh(self, hint: str) -> str:
         """Returns a name that no value has."""
         self._made += 1
-        return f"{hint}_{self._made}"
+        name = f"{hint}_{self._made}"
+        return self.fresh(hint) if name in self._taken else name
 
     def several(self, op: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:  # noqa: ANN401
         """Adds a node of several outputs and returns their names."""

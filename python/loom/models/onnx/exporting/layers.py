@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -65,7 +66,16 @@ def transposed(scope: Scope, x: str) -> str:
         before = [max(total, 0) // 2 for total in totals]
         after = [max(total, 0) - less for total, less in zip(totals, before, strict=True)]
         added = [max(-total, 0) for total in totals]
-    return _convolve(scope, "ConvTranspose", x, [*before, *after], output_padding=added)
+    beyond = [0] * len(added)
+    if any(more >= step for more, step in zip(added, layer.stride, strict=True)):
+        # ONNX allows it below the dilation, too, ONNX Runtime does not: less is cut at the end, and what lies
+        # beyond that is zeros, behind which no window reaches.
+        cut = [min(more, rim) for more, rim in zip(added, after, strict=True)]
+        after = [rim - less for rim, less in zip(after, cut, strict=True)]
+        added = [more - less for more, less in zip(added, cut, strict=True)]
+        beyond = [more if more >= step else 0 for more, step in zip(added, layer.stride, strict=True)]
+        added = [more - less for more, less in zip(added, beyond, strict=True)]
+    return _convolve(scope, "ConvTranspose", x, [*before, *after], beyond, output_padding=added)
 
 
 def _windows(scope: Scope) -> list[tuple[int, int, int, int]]:
@@ -73,10 +83,19 @@ def _windows(scope: Scope) -> list[tuple[int, int, int, int]]:
     return list(zip(scope.shape[1:], layer.kernel_size, layer.stride, layer.dilation, strict=True))
 
 
-def _convolve(scope: Scope, op: str, x: str, pads: list[int], **others: Any) -> str:  # noqa: ANN401
-    layer = scope.layer
-    bias = bias_of(scope)
-    y = scope.graph.add(
+def _convolve(
+    scope: Scope,
+    op: str,
+    x: str,
+    pads: list[int],
+    beyond: Sequence[int] = (),
+    **others: Any,  # noqa: ANN401
+) -> str:
+    """Writes a convolution, with as many zeros at the end of each axis as are `beyond`."""
+    layer, graph = scope.layer, scope.graph
+    behind = any(beyond)
+    bias = None if behind else bias_of(scope)
+    y = graph.add(
         op,
         x,
         scope.weight("weight"),
@@ -88,7 +107,12 @@ def _convolve(scope: Scope, op: str, x: str, pads: list[int], **others: Any) -> 
         pads=pads,
         **others,
     )
-    return scope.graph.activate(layer.activation, y)
+    if behind:
+        y = graph.add("Pad", y, graph.whole([0] * (len(beyond) + 4) + [*beyond]))
+        if layer.bias:
+            extents = (-1, *[1] * len(beyond))
+            y = graph.add("Add", y, scope.bake("bias", scope.values("bias").reshape(extents)))
+    return graph.activate(layer.activation, y)
 
 
 @exports("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d")

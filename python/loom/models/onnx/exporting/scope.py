@@ -16,6 +16,11 @@ from loom.network.layers import LayerHandle
 __all__ = ["EXPORTERS", "Context", "Scope", "Unsayable", "exports"]
 
 
+_QUANTISING = 21
+"""The opset from which on ONNX Runtime makes one operator of DequantizeLinear and MatMul that quantises
+activations, too, unless a session is told otherwise; Cast and Mul it takes for the numbers that they are."""
+
+
 class Unsayable(Exception):  # noqa: N818 - it is caught, and told with all others
     """Why ONNX cannot say a layer."""
 
@@ -90,14 +95,17 @@ class Scope:
         if quantised is None or path in self.graph.tensors:
             return self.bake(name, self.values(name))
         codes, scales = quantised
-        if f"{path}.int8" not in self.graph.tensors:
-            self.graph.add(
-                "DequantizeLinear",
-                self.graph.tensor(f"{path}.int8", codes),
-                self.graph.tensor(f"{path}.scale", scales),
-                name=path,
-                **({"axis": 0} if scales.ndim else {}),
-            )
+        if f"{path}.int8" in self.graph.tensors:
+            return path
+        stored = self.graph.tensor(f"{path}.int8", codes)
+        if self.graph.opset < _QUANTISING:
+            scale = self.graph.tensor(f"{path}.scale", scales)
+            axis = {"axis": 0} if scales.ndim else {}
+            self.graph.add("DequantizeLinear", stored, scale, name=path, **axis)
+        else:
+            column = scales.reshape(-1, *[1] * (codes.ndim - 1)) if scales.ndim else scales
+            scale = self.graph.tensor(f"{path}.scale", column)
+            self.graph.add("Mul", self.graph.add("Cast", stored, to=1), scale, name=path)
         return path
 
     def _int8(self, name: str) -> tuple[NDArray[np.int8], NDArray[np.float32]] | None:

@@ -97,6 +97,9 @@ def agree(
         limit = engine_of(net.build()).native.index_limit()
     except LoomError:
         return False
+    if graph.sample(value) not in (None, net.output_shape):
+        # The same elements with other extents are another value to what reads them.
+        return False
     for magnitude in magnitudes[-2:-1] if cost > COSTLY else magnitudes:
         x: NDArray[Any] = rng.integers(0, limit or 1, (rows, *shape))
         if limit is None:
