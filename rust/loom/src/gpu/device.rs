@@ -15,6 +15,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+/// What arrays of operands need.
+const BINDING_ARRAYS: wgpu::Features = wgpu::Features::BUFFER_BINDING_ARRAY
+    .union(wgpu::Features::STORAGE_RESOURCE_BINDING_ARRAY)
+    // The same for all threads of a workgroup, which the compiler does not know.
+    .union(wgpu::Features::SAMPLED_TEXTURE_AND_STORAGE_BUFFER_ARRAY_NON_UNIFORM_INDEXING);
+
 /// An opened GPU, shared by the networks on it.
 #[derive(Debug)]
 pub struct Gpu {
@@ -24,6 +30,8 @@ pub struct Gpu {
     pub(super) pipelines: Pipelines,
     capabilities: Capabilities,
     max_binding: AtomicU64,
+    /// How many operands a kernel may see in arrays of them; 0 where it sees none so.
+    arrayed_operands: usize,
     lost: Arc<OnceLock<String>>,
     allocated: Arc<AtomicU64>,
     pub(super) faults: Faults,
@@ -46,7 +54,8 @@ impl Gpu {
             | wgpu::Features::SUBGROUP
             | wgpu::Features::TIMESTAMP_QUERY
             | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES
-            | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
+            | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS
+            | BINDING_ARRAYS;
         let mut features = (adapter.features() & optional) | wgpu::Features::IMMEDIATES;
         let mut experimental = wgpu::ExperimentalFeatures::disabled();
         if description.cooperative_matrices {
@@ -91,6 +100,10 @@ impl Gpu {
             max_groups: limits.max_compute_workgroups_per_dimension as usize,
             speeds: Speeds::SHIPPED,
         };
+        let arrayed_operands = match features.contains(BINDING_ARRAYS) {
+            true => limits.max_binding_array_elements_per_shader_stage as usize,
+            false => 0,
+        };
         let checked = std::env::var("LOOM_GPU_CHECKED").is_ok_and(|value| value == "1");
         Ok(Self {
             pipelines: Pipelines::new(&device, checked),
@@ -101,6 +114,7 @@ impl Gpu {
             device,
             queue,
             max_binding: AtomicU64::new(capabilities.max_binding as u64),
+            arrayed_operands,
             capabilities,
             lost,
             allocated: Arc::default(),
@@ -135,6 +149,11 @@ impl Gpu {
     pub fn limit_binding(&self, bytes: usize) {
         let bytes = bytes.min(self.capabilities.max_binding);
         self.max_binding.store(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// How many operands a kernel may see in arrays of them; 0 where it sees none so.
+    pub fn arrayed_operands(&self) -> usize {
+        self.arrayed_operands
     }
 
     /// Submits after every dispatch instead of after many: slower, with the same bits, for
@@ -342,8 +361,8 @@ impl Accelerator for Gpu {
         self.check()
     }
 
-    fn read_back(&self, from: &Allocation, bytes: &mut [u8]) -> Result<()> {
-        self.download(&mut [(Operand::new(from, 0, bytes.len() / 4), bytes)])
+    fn read_back(&self, from: &Allocation, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.download(&mut [(Operand::new(from, offset as usize / 4, bytes.len() / 4), bytes)])
     }
 }
 
@@ -386,9 +405,14 @@ pub(super) fn buffer(allocation: &Allocation) -> &wgpu::Buffer {
 
 /// An operand as kernels are bound to it.
 pub(super) fn binding(operand: &Operand) -> wgpu::BindingResource<'_> {
-    wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+    wgpu::BindingResource::Buffer(part(operand))
+}
+
+/// The part of a buffer that an operand is.
+pub(super) fn part(operand: &Operand) -> wgpu::BufferBinding<'_> {
+    wgpu::BufferBinding {
         buffer: buffer(operand.allocation()),
         offset: operand.offset(),
         size: std::num::NonZeroU64::new(operand.bytes()),
-    })
+    }
 }

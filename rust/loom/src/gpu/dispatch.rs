@@ -1,10 +1,12 @@
 //! Kernels with their operands bound, ready to be replayed, and their order.
 
 use super::Gpu;
-use super::device::binding;
-use super::pipeline::Pipeline;
-use crate::shader::{Allocation, Bind, HostCall, Operand, Recorded};
+use super::device::{binding, part};
+use super::pipeline::{Pattern, Pipeline};
+use crate::shader::{Allocation, HostCall, Kernel, KernelCall, Operand, Recorded};
 use crate::{Error, Result};
+use std::num::NonZeroU32;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A kernel with its operands bound.
@@ -14,7 +16,30 @@ pub(super) struct Bound {
     pub(super) bindings: wgpu::BindGroup,
     /// The first is the step's number, filled in when it is replayed.
     pub(super) constants: Vec<u32>,
-    pub(super) groups: [u32; 2],
+    pub(super) groups: [u32; 3],
+}
+
+impl Bound {
+    /// A kernel over what it is bound to, `lists` times what the call says.
+    fn new(
+        gpu: &Gpu,
+        pipeline: Arc<Pipeline>,
+        bindings: Vec<wgpu::BindingResource<'_>>,
+        call: &KernelCall,
+        lists: u32,
+    ) -> Self {
+        let numbered = bindings.into_iter().enumerate();
+        let entries: Vec<_> = numbered
+            .map(|(number, resource)| wgpu::BindGroupEntry { binding: number as u32, resource })
+            .collect();
+        let bindings = gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: Some(call.kernel.label()),
+            layout: &pipeline.layout.bindings,
+            entries: &entries,
+        });
+        let constants = std::iter::once(0).chain(call.constants.iter().copied()).collect();
+        Self { pipeline, bindings, constants, groups: [call.groups[0], call.groups[1], lists] }
+    }
 }
 
 /// Who computes.
@@ -37,27 +62,35 @@ pub(super) struct Dispatch {
 
 impl Dispatch {
     /// What was recorded, bound to its operands; `ahead` of the step that it is replayed with.
-    fn new(gpu: &Gpu, recorded: Recorded, ahead: u32) -> Self {
+    pub(super) fn new(gpu: &Gpu, recorded: Recorded, ahead: u32) -> Self {
         let touched = Touched::by(&recorded);
-        let recorded = match recorded {
+        let call = match recorded {
             Recorded::Kernel(call) => call,
             Recorded::Host(call) => return Self { work: Work::Host(call), ahead, touched },
         };
-        let pattern = recorded.operands.iter().map(|bind| matches!(bind, Bind::Write(_))).collect();
-        let pipeline = gpu.pipelines.of(&gpu.device, &recorded.kernel, pattern);
-        let mut entries = Vec::with_capacity(recorded.operands.len());
-        for (number, bind) in recorded.operands.iter().enumerate() {
-            let (Bind::Read(operand) | Bind::Write(operand)) = bind;
-            entries.push(wgpu::BindGroupEntry { binding: number as u32, resource: binding(operand) });
-        }
-        let bindings = gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
-            label: Some(recorded.kernel.label()),
-            layout: &pipeline.layout.bindings,
-            entries: &entries,
-        });
-        let constants = std::iter::once(0).chain(recorded.constants).collect();
-        let groups = recorded.groups;
-        Self { work: Work::Kernel(Bound { pipeline, bindings, constants, groups }), ahead, touched }
+        let pipeline = gpu.pipelines.of(&gpu.device, &call.kernel, Pattern::of(&call, None));
+        let bindings: Vec<_> = call.operands.iter().map(|bind| binding(bind.operand())).collect();
+        Self { work: Work::Kernel(Bound::new(gpu, pipeline, bindings, &call, 1)), ahead, touched }
+    }
+
+    /// These calls at once, of a kernel that is repeated for as many `lists` of operands or more; they have the same
+    /// constants, and workgroups.
+    pub(super) fn repeated(gpu: &Gpu, (kernel, lists): (&Kernel, usize), calls: &[KernelCall]) -> Self {
+        let memory = calls.iter().flat_map(|call| Touched::by_call(call).memory).collect();
+        let touched = Touched { memory, host: false };
+        let first = &calls[0];
+        let pipeline =
+            gpu.pipelines.of(&gpu.device, kernel, Pattern::of(first, NonZeroU32::new(lists as u32)));
+        let arrays: Vec<Vec<_>> = (0..first.operands.len())
+            .map(|number| {
+                // No workgroup is started for what is more than there are.
+                let calls = calls.iter().chain(std::iter::repeat(first)).take(lists);
+                calls.map(|call| part(call.operands[number].operand())).collect()
+            })
+            .collect();
+        let bindings = arrays.iter().map(|array| wgpu::BindingResource::BufferArray(array)).collect();
+        let bound = Bound::new(gpu, pipeline, bindings, first, calls.len() as u32);
+        Self { work: Work::Kernel(bound), ahead: 0, touched }
     }
 
     /// All that was recorded, bound to its operands; `ahead` of the step that it is replayed with.
@@ -82,30 +115,51 @@ pub(super) fn schedule(dispatches: impl IntoIterator<Item = Dispatch>) -> Vec<Di
 /// What something in a frame reads and writes.
 #[derive(Clone, Debug)]
 pub(super) struct Touched {
-    /// The memory, and whether it is written.
-    pub(super) memory: Vec<(Allocation, bool)>,
+    pub(super) memory: Vec<Touch>,
     /// Whether the host does.
     host: bool,
 }
 
 impl Touched {
+    /// By a kernel.
+    fn by_call(call: &KernelCall) -> Self {
+        let memory = call.operands.iter().map(|bind| Touch::of(bind.operand(), bind.is_written()));
+        Self { memory: memory.collect(), host: false }
+    }
+
     /// By what was recorded.
     pub(super) fn by(recorded: &Recorded) -> Self {
-        let of = |operands: &[Operand], written: bool| -> Vec<(Allocation, bool)> {
-            operands.iter().map(|operand| (operand.allocation().clone(), written)).collect()
-        };
         match recorded {
-            Recorded::Kernel(call) => {
-                let memory = call.operands.iter().map(|bind| match bind {
-                    Bind::Read(operand) => (operand.allocation().clone(), false),
-                    Bind::Write(operand) => (operand.allocation().clone(), true),
-                });
-                Self { memory: memory.collect(), host: false }
-            }
+            Recorded::Kernel(call) => Self::by_call(call),
             Recorded::Host(call) => {
-                Self { memory: [of(&call.reads, false), of(&call.writes, true)].concat(), host: true }
+                let reads = call.reads.iter().map(|operand| Touch::of(operand, false));
+                let writes = call.writes.iter().map(|operand| Touch::of(operand, true));
+                Self { memory: reads.chain(writes).collect(), host: true }
             }
         }
+    }
+}
+
+/// Memory that is read or written.
+#[derive(Clone, Debug)]
+pub(super) struct Touch {
+    pub(super) allocation: Allocation,
+    /// Which of its bytes.
+    bytes: Range<u64>,
+    pub(super) is_written: bool,
+}
+
+impl Touch {
+    fn of(operand: &Operand, is_written: bool) -> Self {
+        let bytes = operand.offset()..operand.offset() + operand.bytes();
+        Self { allocation: operand.allocation().clone(), bytes, is_written }
+    }
+
+    /// Whether both touch the same bytes.
+    fn meets(&self, other: &Self) -> bool {
+        self.allocation.is(&other.allocation)
+            && self.bytes.start < other.bytes.end
+            && other.bytes.start < self.bytes.end
     }
 }
 
@@ -113,7 +167,7 @@ impl Touched {
 pub(super) fn levels<'a>(all: impl IntoIterator<Item = &'a Touched>) -> Vec<usize> {
     /// The first levels at which memory may be read, and written, again.
     struct Free {
-        allocation: Allocation,
+        touch: Touch,
         read: usize,
         write: usize,
     }
@@ -121,24 +175,29 @@ pub(super) fn levels<'a>(all: impl IntoIterator<Item = &'a Touched>) -> Vec<usiz
     // The host's calls keep their order: one may know of another's what is in no memory here.
     let mut host = 0;
     let mut levels = Vec::new();
-    for Touched { memory: operands, host: by_host } in all {
+    for Touched { memory: touches, host: by_host } in all {
         let mut level = if *by_host { host } else { 0 };
-        let mut touched = Vec::with_capacity(operands.len());
-        for (allocation, written) in operands {
-            let place = memory.iter().position(|free| free.allocation.is(allocation)).unwrap_or_else(|| {
-                memory.push(Free { allocation: allocation.clone(), read: 0, write: 0 });
+        let mut places = Vec::with_capacity(touches.len());
+        for touch in touches {
+            let mut place = None;
+            for (number, free) in memory.iter().enumerate().filter(|(_, free)| free.touch.meets(touch)) {
+                level = level.max(if touch.is_written { free.write } else { free.read });
+                if free.touch.bytes == touch.bytes {
+                    place = Some(number);
+                }
+            }
+            places.push(place.unwrap_or_else(|| {
+                memory.push(Free { touch: touch.clone(), read: 0, write: 0 });
                 memory.len() - 1
-            });
-            level = level.max(if *written { memory[place].write } else { memory[place].read });
-            touched.push((place, *written));
+            }));
         }
         if *by_host {
             host = level + 1;
         }
-        for (place, written) in touched {
+        for (place, touch) in places.into_iter().zip(touches) {
             let free = &mut memory[place];
             free.write = free.write.max(level + 1);
-            if written {
+            if touch.is_written {
                 free.read = free.read.max(level + 1);
             }
         }

@@ -83,7 +83,8 @@ impl<'a> Frame<'a> {
         if let Some(own @ [_, ..]) = bound.constants.get(1..) {
             pass.set_immediates(4, bytemuck::cast_slice(own));
         }
-        pass.dispatch_workgroups(bound.groups[0], bound.groups[1], 1);
+        let [width, height, lists] = bound.groups;
+        pass.dispatch_workgroups(width, height, lists);
         if let Some(timer) = timer {
             timer.after(pass, bound.pipeline.label());
         }

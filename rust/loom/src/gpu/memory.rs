@@ -223,10 +223,8 @@ impl Memory {
             }
             Place::Ring { member, age } => {
                 let elements = program.value(*value).len(rows);
-                let allocation = registry.ring.as_ref().and_then(|ring| ring.allocation(member, age));
-                allocation
-                    .map(|allocation| Operand::new(allocation, 0, elements))
-                    .ok_or_else(|| Error::Internal("a program of ticks ran without a ring".into()))
+                let operand = registry.ring.as_ref().and_then(|ring| ring.operand(member, age, elements));
+                operand.ok_or_else(|| Error::Internal("a program of ticks ran without a ring".into()))
             }
             place => mirror.operand(place, registry),
         };

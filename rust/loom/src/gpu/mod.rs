@@ -13,6 +13,7 @@
 //! engine      a GPU as what runs programs
 //! pipeline    the pipelines made of WGSL text
 //! dispatch    kernels with their operands bound, and their order
+//! repeating   calls of one kernel side by side as one dispatch
 //! mirror      the registry's masters, versions, gradients and moments on the device
 //! temporaries memory for the temporary results of recorded lists
 //! memory      a run's values on the device
@@ -39,6 +40,7 @@ mod frame;
 mod memory;
 mod mirror;
 mod pipeline;
+mod repeating;
 mod sending;
 mod staging;
 mod statistics;

@@ -1,11 +1,25 @@
 //! The pipelines made of WGSL text.
 
-use crate::shader::{IMMEDIATE_BYTES, Kernel};
+use crate::shader::{Bind, IMMEDIATE_BYTES, Kernel, KernelCall};
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// How operands are bound: one entry each, whether it is written.
-type Pattern = Vec<bool>;
+/// How operands are bound.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Pattern {
+    /// Whether each is written.
+    written: Vec<bool>,
+    /// How many of each, where they are arrays.
+    lists: Option<NonZeroU32>,
+}
+
+impl Pattern {
+    /// As a call of a kernel has them, or so many calls.
+    pub(super) fn of(call: &KernelCall, lists: Option<NonZeroU32>) -> Self {
+        Self { written: call.operands.iter().map(Bind::is_written).collect(), lists }
+    }
+}
 
 /// The binding layout that kernels with operands of one pattern share.
 #[derive(Debug)]
@@ -86,7 +100,7 @@ impl Pipelines {
     pub(super) fn new(device: &wgpu::Device, checked: bool) -> Self {
         let table = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
             label: Some("step table"),
-            entries: &[entry(0, false)],
+            entries: &[entry(0, false, None)],
         });
         Self { checked, made: Mutex::default(), layouts: Mutex::default(), table }
     }
@@ -112,8 +126,10 @@ impl Pipelines {
     fn layout(&self, device: &wgpu::Device, pattern: &Pattern) -> Arc<Layout> {
         let mut layouts = self.layouts.lock().unwrap_or_else(PoisonError::into_inner);
         let made = layouts.entry(pattern.clone()).or_insert_with(|| {
-            let entries: Vec<_> =
-                pattern.iter().enumerate().map(|(i, written)| entry(i as u32, *written)).collect();
+            let entries: Vec<_> = (0u32..)
+                .zip(&pattern.written)
+                .map(|(i, written)| entry(i, *written, pattern.lists))
+                .collect();
             let bindings = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
                 label: None,
                 entries: &entries,
@@ -153,7 +169,7 @@ impl Pipelines {
     }
 }
 
-fn entry(binding: u32, written: bool) -> wgpu::BindGroupLayoutEntry {
+fn entry(binding: u32, written: bool, count: Option<NonZeroU32>) -> wgpu::BindGroupLayoutEntry {
     wgpu::BindGroupLayoutEntry {
         binding,
         visibility: wgpu::ShaderStages::COMPUTE,
@@ -162,6 +178,6 @@ fn entry(binding: u32, written: bool) -> wgpu::BindGroupLayoutEntry {
             has_dynamic_offset: false,
             min_binding_size: None,
         },
-        count: None,
+        count,
     }
 }

@@ -4,6 +4,7 @@
 
 use super::Gpu;
 use super::dispatch::{Dispatch, Touched, levels};
+use super::repeating;
 use crate::Result;
 use crate::program::LARGE;
 use crate::shader::{Accelerator, Allocation, Bind, Recorded, ToPlace};
@@ -37,7 +38,7 @@ impl Temporaries {
         ordered.sort_by_key(|((level, _), _)| *level);
         let mut temporaries: Vec<Temporary> = Vec::new();
         for ((level, touched), _) in &ordered {
-            for (allocation, _) in &touched.memory {
+            for allocation in touched.memory.iter().map(|touch| &touch.allocation) {
                 if allocation.held::<ToPlace>().is_none() {
                     continue;
                 }
@@ -89,7 +90,7 @@ impl Temporaries {
             let known = temporaries.iter().find(|known| known.recorded.is(allocation));
             known.and_then(|known| self.0.get(known.place))
         };
-        let ordered = ordered.into_iter().map(|(_, mut recorded)| {
+        let ordered = ordered.into_iter().map(|((level, _), mut recorded)| {
             if let Recorded::Kernel(call) = &mut recorded {
                 for Bind::Read(operand) | Bind::Write(operand) in &mut call.operands {
                     if let Some(allocation) = placed(operand.allocation()) {
@@ -97,8 +98,8 @@ impl Temporaries {
                     }
                 }
             }
-            recorded
+            (level, recorded)
         });
-        Ok(Dispatch::all(gpu, ordered.collect(), 0))
+        Ok(repeating::dispatches(gpu, ordered.collect()))
     }
 }

@@ -4,6 +4,7 @@ use super::dispatch::{Dispatch, Work, schedule};
 use super::frame::Frame;
 use super::frame::new_table;
 use super::steps::encode_step;
+use super::temporaries::Temporaries;
 use super::testing::gpu;
 use super::{Gpu, Timing, open_another};
 use crate::ops::StepValues;
@@ -69,6 +70,37 @@ fn levels_keep_what_depends_in_order() -> Result<()> {
     run(&gpu, &schedule(Dispatch::all(&gpu, recorder.recorded, 0)))?;
     assert_eq!(read(&gpu, &c)?, [1.5 * 2.0 + 2.5]);
     assert_eq!(read(&gpu, &a)?, [(3.5 * 2.0 + 4.5) * 2.0 + 5.5]);
+    Ok(())
+}
+
+#[test]
+fn calls_of_one_kernel_that_wait_for_nothing_of_each_other_are_one_dispatch() -> Result<()> {
+    let Some(gpu) = gpu() else { return Ok(()) };
+    let mut recorder = recorder(&gpu)?;
+    let mut ends = Vec::new();
+    // Chains of two, nine of three elements and one of four.
+    for (chain, elements) in [3; 9].into_iter().chain([4]).enumerate() {
+        let [a, b, c] = [0; 3].map(|_| Operand::allocate(&*gpu, "test", elements));
+        let (a, b, c) = (a?, b?, c?);
+        let start: Vec<f32> = (0..elements).map(|i| (10 * chain + i) as f32).collect();
+        gpu.upload(a.allocation(), 0, bytemuck::cast_slice(&start));
+        add(&mut recorder, &a, &b, 1)?;
+        add(&mut recorder, &b, &c, 2)?;
+        ends.push((c, start));
+    }
+    // What none of the others is like: another number, and more memory of the first chain.
+    let other = Operand::allocate(&*gpu, "test", 3)?;
+    add(&mut recorder, &ends[0].0, &other, 7)?;
+    let list = Temporaries::default().place(&gpu, recorder.recorded)?;
+    // Where kernels see no arrays of operands each call is one.
+    let expected = if gpu.arrayed_operands() > 0 { 2 + 2 + 1 } else { 2 * 10 + 1 };
+    assert_eq!(list.len(), expected);
+    run(&gpu, &list)?;
+    for (end, start) in &ends {
+        let expected: Vec<f32> = start.iter().map(|x| (x * 2.0 + 1.5) * 2.0 + 2.5).collect();
+        assert_eq!(read(&gpu, end)?, expected);
+    }
+    assert_eq!(read(&gpu, &other)?, [0.0, 1.0, 2.0].map(|x: f32| ((x * 2.0 + 1.5) * 2.0 + 2.5) * 2.0 + 7.5));
     Ok(())
 }
 

@@ -136,8 +136,10 @@ impl Mesh {
         members.extend(wiring.carried.iter().map(|(_, spec)| member(&spec.shape, turns)));
         let edges = if window > 0 { &wiring.edges[..] } else { &[] };
         members.extend(edges.iter().map(|edge| member(&wiring.shapes[edge.source], 2)));
-        let ring =
-            Ring::new(members, rows, turns, network.precision(), network.device().accelerator().as_ref())?;
+        // What layers hold now is made of what they held, each alone; what goes back may be copied from one to another.
+        let outputs = output_of(0)..output_of(wiring.shapes.len());
+        let device = network.device().accelerator();
+        let ring = Ring::new(members, outputs, rows, turns, network.precision(), device.as_ref())?;
         let mut mesh = Self {
             rows,
             window,

@@ -65,11 +65,11 @@ pub trait Accelerator: Debug + Send + Sync {
     /// [`Error::Device`](crate::Error::Device) where the device was lost or is out of memory.
     fn copy_within(&self, memory: &Allocation, from: Range<usize>, to: usize) -> Result<()>;
 
-    /// Reads back the start of a piece of memory.
+    /// Reads a piece of memory back from byte `offset` on, a multiple of 256.
     ///
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) where the device was lost or is out of memory.
-    fn read_back(&self, from: &Allocation, bytes: &mut [u8]) -> Result<()>;
+    fn read_back(&self, from: &Allocation, offset: u64, bytes: &mut [u8]) -> Result<()>;
 }
 
 /// What an engine holds for a piece of its memory, and frees when it is dropped.

@@ -9,6 +9,7 @@
 //! declaration  a kernel with its operands and numbers, from names
 //! recorder     how an operation becomes dispatches
 //! side_by_side several kernels as one dispatch
+//! repeated     one kernel for several lists of operands as one dispatch
 //! product      matrix products, as generators of WGSL
 //! ```
 
@@ -17,6 +18,7 @@ mod declaration;
 mod operand;
 pub mod product;
 mod recorder;
+mod repeated;
 mod row_places;
 mod side_by_side;
 mod speeds;

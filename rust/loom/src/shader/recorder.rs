@@ -36,6 +36,19 @@ pub enum Bind {
     Write(Operand),
 }
 
+impl Bind {
+    /// What is bound.
+    pub fn operand(&self) -> &Operand {
+        let (Self::Read(operand) | Self::Write(operand)) = self;
+        operand
+    }
+
+    /// Whether the kernel writes it.
+    pub fn is_written(&self) -> bool {
+        matches!(self, Self::Write(_))
+    }
+}
+
 /// Something that happens in a frame.
 #[derive(Clone, Debug)]
 pub enum Recorded {
@@ -352,7 +365,7 @@ impl<'a> Recorder<'a> {
             )));
         }
         for bind in &operands {
-            let (Bind::Read(operand) | Bind::Write(operand)) = bind;
+            let operand = bind.operand();
             if operand.bytes() > capabilities.max_binding as u64 {
                 return Err(Error::Device(format!(
                     "kernel {} has an operand of {:.1} MiB, and {} lets kernels see {:.1} MiB at a time; use smaller \

@@ -152,4 +152,15 @@ impl Kernel {
     pub fn is_trusted(&self) -> bool {
         self.trusted
     }
+
+    /// What every kernel begins with, and what follows.
+    pub(super) fn split(&self) -> (&str, &str) {
+        let end = self.source.find(PRELUDE).map_or(0, |start| start + PRELUDE.len());
+        self.source.split_at(end)
+    }
+
+    /// A kernel called the same, of this whole text.
+    pub(super) fn with_source(&self, source: String) -> Self {
+        Self { source, ..self.clone() }
+    }
 }

@@ -1,8 +1,9 @@
 //! What the layers of a mesh have held at its last ticks: rings of buffers that turn instead of being copied.
 
-use crate::shader::{Accelerator, Allocation};
+use crate::shader::{Accelerator, Allocation, OFFSET_ELEMENTS, Operand};
 use crate::tensor::{Buffer, Precision, Shape};
 use crate::{Result, extents};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// One thing that is kept for several ticks, one `shape` a row.
@@ -35,13 +36,50 @@ pub struct Ring {
 #[derive(Debug)]
 struct OnDevice {
     device: Arc<dyn Accelerator>,
-    allocations: Vec<Vec<Allocation>>,
+    /// Where each member's slots lie, with the bytes before them.
+    slots: Vec<Vec<(Allocation, u64)>>,
+}
+
+/// Bytes that members have in common at most: their memory is found, whatever else there is on a device.
+const MOST_TOGETHER: usize = 1 << 24;
+
+impl OnDevice {
+    /// Memory for so many slots of members of so many bytes each, of which those of one slot lie side by side.
+    ///
+    /// Who runs many kernels looks after each buffer that these use, and takes longer over that than small kernels do.
+    fn add(&mut self, bytes: &[usize], slots: usize) -> Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let mut places = Vec::new();
+            let mut end = 0;
+            for bytes in rest {
+                let start = end;
+                end = (start + bytes).next_multiple_of(4 * OFFSET_ELEMENTS);
+                if end > MOST_TOGETHER && !places.is_empty() {
+                    break;
+                }
+                places.push((start, *bytes));
+            }
+            let whole = places.last().map_or(0, |(start, bytes)| start + bytes);
+            let slot = |_| self.device.storage("what layers held at a tick", whole as u64);
+            let held: Vec<Allocation> = (0..slots).map(slot).collect::<Result<_>>()?;
+            for (start, _) in &places {
+                self.slots.push(held.iter().map(|held| (held.clone(), *start as u64)).collect());
+            }
+            rest = &rest[places.len()..];
+        }
+        Ok(())
+    }
 }
 
 impl Ring {
     /// Memory for `rows` rows, on a device with memory of its own if one is given; every member's slots divide `turns`.
+    ///
+    /// Members that are `together` have as many slots as each other, and no kernel reads one of them of a tick and writes
+    /// another one of the same tick.
     pub(crate) fn new(
         members: Vec<Member>,
+        together: Range<usize>,
         rows: usize,
         turns: usize,
         precision: Precision,
@@ -54,10 +92,13 @@ impl Ring {
             clock: 0,
             turns,
             buffers: Vec::new(),
-            on_device: device.map(|device| OnDevice { device: device.clone(), allocations: Vec::new() }),
+            on_device: device.map(|device| OnDevice { device: device.clone(), slots: Vec::new() }),
         };
-        for member in members {
-            ring.add(member)?;
+        let mut next = 0;
+        while next < members.len() {
+            let end = if next == together.start { together.end.max(next + 1) } else { next + 1 };
+            ring.add_all(&members[next..end])?;
+            next = end;
         }
         Ok(ring)
     }
@@ -65,19 +106,31 @@ impl Ring {
     /// Adds a member, all zero, and returns its number.
     pub(crate) fn add(&mut self, member: Member) -> Result<usize> {
         let number = self.members.len();
-        let slots = member.slots;
-        debug_assert!(self.turns.is_multiple_of(slots));
-        let bytes = extents::bytes("what a layer holds", self.rows, member.shape.len(), self.element)?;
-        self.members.push(member);
-        if let Some(memory) = &mut self.on_device {
-            let slot = |_| memory.device.storage("what a layer held at a tick", bytes as u64);
-            let held = (0..slots).map(slot).collect::<Result<_>>()?;
-            memory.allocations.push(held);
-            (0..slots).for_each(|age| self.clear(number, age));
-            return Ok(number);
-        }
-        self.buffers.push((0..slots).map(|_| Buffer::zeroed(bytes)).collect::<Result<_>>()?);
+        self.add_all(&[member])?;
         Ok(number)
+    }
+
+    /// Adds members of the same number of slots, all zero.
+    fn add_all(&mut self, members: &[Member]) -> Result<()> {
+        let first = self.members.len();
+        let slots = members.first().map_or(1, |member| member.slots);
+        debug_assert!(members.iter().all(|member| member.slots == slots) && self.turns.is_multiple_of(slots));
+        let bytes = members
+            .iter()
+            .map(|member| extents::bytes("what a layer holds", self.rows, member.shape.len(), self.element));
+        let bytes: Vec<usize> = bytes.collect::<Result<_>>()?;
+        self.members.extend_from_slice(members);
+        if let Some(memory) = &mut self.on_device {
+            memory.add(&bytes, slots)?;
+            for number in first..self.members.len() {
+                (0..slots).for_each(|age| self.clear(number, age));
+            }
+            return Ok(());
+        }
+        for bytes in bytes {
+            self.buffers.push((0..slots).map(|_| Buffer::zeroed(bytes)).collect::<Result<_>>()?);
+        }
+        Ok(())
     }
 
     /// Bytes of one slot of a member.
@@ -118,10 +171,10 @@ impl Ring {
         &mut self.buffers[member][slot]
     }
 
-    /// A member's memory of this age, on a device with memory of its own.
-    pub fn allocation(&self, member: usize, age: usize) -> Option<&Allocation> {
-        let slot = self.slot(member, age);
-        self.on_device.as_ref().map(|memory| &memory.allocations[member][slot])
+    /// A member's memory of this age, of so many elements, on a device with memory of its own.
+    pub fn operand(&self, member: usize, age: usize, elements: usize) -> Option<Operand> {
+        let (allocation, before) = &self.on_device.as_ref()?.slots[member][self.slot(member, age)];
+        Some(Operand::new(allocation, *before as usize / 4, elements))
     }
 
     /// Makes every element of a member's content of this age this value.
@@ -144,7 +197,8 @@ impl Ring {
     /// Replaces a member's content of this age.
     pub(crate) fn upload(&mut self, member: usize, age: usize, bytes: &[u8]) {
         if let Some(memory) = &self.on_device {
-            memory.device.upload(&memory.allocations[member][self.slot(member, age)], 0, bytes);
+            let (allocation, before) = &memory.slots[member][self.slot(member, age)];
+            memory.device.upload(allocation, *before, bytes);
             return;
         }
         let len = bytes.len();
@@ -158,8 +212,8 @@ impl Ring {
     pub(crate) fn download(&self, member: usize, age: usize) -> Result<Buffer> {
         let mut content = Buffer::zeroed(self.bytes(member))?;
         if let Some(memory) = &self.on_device {
-            let allocation = &memory.allocations[member][self.slot(member, age)];
-            memory.device.read_back(allocation, content.bytes_mut())?;
+            let (allocation, before) = &memory.slots[member][self.slot(member, age)];
+            memory.device.read_back(allocation, *before, content.bytes_mut())?;
             return Ok(content);
         }
         content.bytes_mut().copy_from_slice(&self.buffer(member, age).bytes()[..self.bytes(member)]);

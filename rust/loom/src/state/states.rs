@@ -241,7 +241,7 @@ impl Carried {
         if let Some(memory) = &self.on_device {
             let read = |(place, allocation): (&CarriedPlace, _)| {
                 let mut content = Buffer::zeroed(place.spec.shape.len() * self.rows * self.precision.size())?;
-                memory.device.read_back(allocation, content.bytes_mut())?;
+                memory.device.read_back(allocation, 0, content.bytes_mut())?;
                 Ok(content)
             };
             return self.places.iter().zip(&memory.allocations).map(read).collect();
@@ -387,7 +387,7 @@ impl Carried {
         };
         let Some(memory) = &self.on_device else { return Ok(self.buffers[number].clone()) };
         let mut content = Buffer::zeroed(place.spec.shape.len() * self.rows * self.precision.size())?;
-        memory.device.read_back(&memory.allocations[number], content.bytes_mut())?;
+        memory.device.read_back(&memory.allocations[number], 0, content.bytes_mut())?;
         Ok(content)
     }
 

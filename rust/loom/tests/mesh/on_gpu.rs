@@ -2,7 +2,10 @@
 
 use crate::common::{Memory, floats, looped, remembering, remembering_in, stepping, tweened};
 use loom::io::SaveOptions;
+use loom::layers::Dense;
 use loom::mesh::{Given, Mesh, Sample, Stepper, SteppingConfig, train_stepping};
+use loom::network::{Combine, Link};
+use loom::ops::pointwise::Activation;
 use loom::train::{Optimizer, TargetMode, Targets, TrainingConfig, TweenConfig};
 use loom::{Device, Network, Precision, Result, tensor_view};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -178,6 +181,56 @@ fn mixed_precision_learns_on_a_gpu_and_overcomes_overflow() -> Result<()> {
     assert_eq!((stepper.result.skipped_updates, stepper.result.updates), (skipped, 20 - skipped));
     assert!(stepper.result.updates > 5);
     assert!(network.parameter([0, 0, 0], 0, "weight")?.to_f64().iter().all(|x| x.is_finite()));
+    Ok(())
+}
+
+/// A grid of cells that are alike, the last of which the first one reads, too.
+fn alike(device: &str, rows: usize) -> Result<(Network, Mesh)> {
+    let mut network = Network::new([5], [1, 3, 4])?;
+    for (row, column) in (0..3).flat_map(|row| (0..4).map(move |column| (row, column))) {
+        network.add([0, row, column], Dense::new(5).activation(Activation::Tanh))?;
+    }
+    network.link(Link { source: [0, 2, 3], target: [0, 0, 0], combine: Combine::Add, axis: None })?;
+    network.to(device)?;
+    let mut mesh = Mesh::new(&mut network, rows, 4)?;
+    let input = floats(5 * rows, 0.4);
+    mesh.set_input(&mut network, tensor_view(&[rows, 5], &input)?)?;
+    Ok((network, mesh))
+}
+
+/// Ticks of cells that are alike, and gradients back through some, beside the processor; and how many dispatches a
+/// tick takes.
+#[test]
+fn cells_that_are_alike_are_one_dispatch() -> Result<()> {
+    let Some(_alone) = available() else { return Ok(()) };
+    for rows in [1, 3] {
+        let mut seen = Vec::new();
+        for device in ["cpu", "gpu"] {
+            let (mut network, mut mesh) = alike(device, rows)?;
+            mesh.tick(&mut network, 30)?;
+            let mut values = Vec::new();
+            for (row, column) in [(0, 0), (1, 2), (2, 3)] {
+                values.push(mesh.output(&network, [0, row, column])?.to_f64());
+            }
+            let given = floats(5 * rows, 0.7);
+            mesh.backward(&mut network, &[Given::newest([0, 2, 3], tensor_view(&[rows, 5], &given)?)])?;
+            for column in 0..4 {
+                for name in ["weight", "bias"] {
+                    values.push(network.gradient([0, 2, column], 0, name)?.to_f64());
+                }
+            }
+            seen.push(values);
+            let Some(gpu) = loom::gpu::Gpu::of(network.device().engine()) else { continue };
+            gpu.reset_statistics();
+            mesh.tick(&mut network, 20)?;
+            // The sum that the first cell reads, its product and that of all others, and the input that is kept.
+            let each = gpu.statistics().dispatches / 20;
+            assert!(each <= 4 || gpu.arrayed_operands() == 0, "{each} dispatches a tick");
+        }
+        for (expected, found) in seen[0].iter().zip(&seen[1]) {
+            assert_close(&format!("{rows} rows"), found, expected, 1e-4);
+        }
+    }
     Ok(())
 }
 

@@ -1,0 +1,181 @@
+//! A kernel that runs for several lists of operands in one dispatch: the third dimension of its grid says for which.
+
+use super::template::Kernel;
+use std::fmt::Write;
+
+/// The number of the list in all functions, which is the same for all threads of a workgroup: a parameter, and not a
+/// variable, since what is read from one counts as different from thread to thread.
+const LIST: &str = "list_of_";
+
+impl Kernel {
+    /// The same for up to `lists` lists of operands, each bound as an array, of which workgroup `(x, y, n)` takes the
+    /// n-th; `None` for text that is not loom's own, or calls something of its own like an operand.
+    pub(crate) fn repeated(&self, lists: usize) -> Option<Kernel> {
+        if !self.is_trusted() {
+            return None;
+        }
+        let (before, text) = self.split();
+        let operands: Vec<&str> = text.lines().filter_map(operand).map(|operand| operand.name).collect();
+        let functions: Vec<&str> = text.lines().filter_map(function).filter(|name| *name != "main").collect();
+        let mut whole = String::with_capacity(before.len() + 2 * text.len());
+        whole.push_str("enable wgpu_binding_array;\n");
+        whole.push_str(before);
+        let (head, body) = text.split_once("fn main(")?;
+        let (parameters, body) = body.split_once(") {\n")?;
+        let names = Names { operands: &operands, functions: &functions };
+        names.rewrite(head, lists, &mut whole)?;
+        let group = parameters.split_once("@builtin(workgroup_id) ").map(|(_, rest)| rest);
+        let group = group.and_then(|rest| rest.split(':').next());
+        let (more, group) = match group {
+            Some(group) => ("", group),
+            None if parameters.trim().is_empty() => {
+                ("@builtin(workgroup_id) group_of_: vec3<u32>", "group_of_")
+            }
+            None => ("@builtin(workgroup_id) group_of_: vec3<u32>, ", "group_of_"),
+        };
+        write!(whole, "fn main({more}{parameters}) {{\n    let {LIST} = {group}.z;\n").ok()?;
+        names.rewrite(body, lists, &mut whole)?;
+        Some(self.with_source(whole))
+    }
+}
+
+/// A declaration of an operand.
+struct Declaration<'a> {
+    /// All before its name.
+    head: &'a str,
+    name: &'a str,
+    ty: &'a str,
+}
+
+/// The operand that a line declares.
+fn operand(line: &str) -> Option<Declaration<'_>> {
+    let rest = line.strip_prefix("@group(0) @binding(")?;
+    let head = line.len() - rest.len() + rest.find("> ")? + 2;
+    let (name, ty) = line[head..].strip_suffix(';')?.split_once(": ")?;
+    Some(Declaration { head: &line[..head], name, ty })
+}
+
+/// The function that a line begins.
+fn function(line: &str) -> Option<&str> {
+    line.strip_prefix("fn ")?.split('(').next()
+}
+
+/// What becomes something else in a text.
+struct Names<'a> {
+    operands: &'a [&'a str],
+    functions: &'a [&'a str],
+}
+
+impl Names<'_> {
+    /// Appends the text with operands as arrays of `lists`, and with functions that are told the list; `None` where a
+    /// name of an operand is used for something else, too.
+    fn rewrite(&self, text: &str, lists: usize, whole: &mut String) -> Option<()> {
+        for line in text.split_inclusive('\n') {
+            match operand(line.trim_end()) {
+                Some(Declaration { head, name, ty }) => {
+                    // Arrays of bindings are of structures.
+                    write!(whole, "struct Bound_{name} {{ all: {ty} }}\n{head}{name}: binding_array<Bound_{name}, {lists}>;\n")
+                        .ok()?;
+                }
+                None => self.rewrite_line(line, whole)?,
+            }
+        }
+        Some(())
+    }
+
+    fn rewrite_line(&self, line: &str, whole: &mut String) -> Option<()> {
+        let (code, comment) = line.split_at(line.find("//").unwrap_or(line.len()));
+        let mut rest = code;
+        let mut before = "";
+        while !rest.is_empty() {
+            let length = rest.find(|c: char| !is_of_name(c)).unwrap_or(rest.len());
+            if length == 0 {
+                let other = rest.find(is_of_name).unwrap_or(rest.len());
+                whole.push_str(&rest[..other]);
+                rest = &rest[other..];
+                continue;
+            }
+            let (name, after) = rest.split_at(length);
+            let is_member = whole.ends_with('.');
+            rest = after;
+            whole.push_str(name);
+            if !is_member && self.operands.contains(&name) {
+                // A variable, a parameter or a field of this name.
+                if matches!(before, "let" | "var" | "const") || after.trim_start().starts_with(':') {
+                    return None;
+                }
+                write!(whole, "[{LIST}].all").ok()?;
+            } else if !is_member
+                && self.functions.contains(&name)
+                && let Some(arguments) = after.strip_prefix('(')
+            {
+                let declared = if before == "fn" { ": u32" } else { "" };
+                let more = if arguments.trim_start().starts_with(')') { "" } else { ", " };
+                write!(whole, "({LIST}{declared}{more}").ok()?;
+                rest = arguments;
+            }
+            before = name;
+        }
+        whole.push_str(comment);
+        Some(())
+    }
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shader::{Operand, Shader};
+
+    fn kernel(text: &str) -> Kernel {
+        let shader = Shader::new("k", text).unchecked().read("x", "vec4<f32>", Operand::unbound());
+        shader.write("y", "f32", Operand::unbound()).unchecked().finish().expect("a kernel").0
+    }
+
+    #[test]
+    fn operands_are_arrays_and_functions_are_told_of_which_list() {
+        let text = "fn none() -> u32 { return 0u; }\nfn one(i: u32) -> f32 {\n    return x[i + none()].x; // x of one(i)\n}\n\
+                    fn main(group: u32, thread: u32) {\n    y[thread] = one(thread) + s.x;\n}\n";
+        let repeated = kernel(text).repeated(8).expect("a kernel");
+        for part in [
+            "struct Bound_x { all: array<vec4<f32>> }\n@group(0) @binding(0) var<storage, read> x: binding_array<Bound_x, 8>;",
+            "@group(0) @binding(1) var<storage, read_write> y: binding_array<Bound_y, 8>;",
+            "fn none(list_of_: u32) -> u32",
+            "fn one(list_of_: u32, i: u32) -> f32",
+            "x[list_of_].all[i + none(list_of_)].x; // x of one(i)",
+            "    let list_of_ = workgroup.z;\n",
+            "y[list_of_].all[thread] = one(list_of_, thread) + s.x;",
+        ] {
+            assert!(repeated.source().contains(part), "{part}\n{}", repeated.source());
+        }
+        // What all kernels have before their text stays.
+        assert!(repeated.source().contains("fn is_nan(x: f32) -> bool {"));
+    }
+
+    #[test]
+    fn a_main_that_asks_for_no_workgroup_asks_for_it() {
+        for (main, head) in [
+            ("fn main() {\n}\n", "fn main(@builtin(workgroup_id) group_of_: vec3<u32>) {"),
+            (
+                "fn main(thread: u32) {\n}\n",
+                "fn main(@builtin(workgroup_id) group_of_: vec3<u32>, @builtin(local_invocation_index) thread: u32) {",
+            ),
+        ] {
+            let repeated = kernel(main).repeated(2).expect("a kernel");
+            assert!(repeated.source().contains(head), "{}", repeated.source());
+            assert!(repeated.source().contains("let list_of_ = group_of_.z;"));
+        }
+    }
+
+    #[test]
+    fn names_that_are_used_twice_are_left_alone() {
+        for text in ["    let x = 1u;\n", "    var y = 1u;\n"] {
+            assert!(kernel(&format!("fn main(i: u32) {{\n{text}}}\n")).repeated(2).is_none());
+        }
+        assert!(kernel("fn f(x: u32) -> u32 { return x; }\nfn main(i: u32) {\n}\n").repeated(2).is_none());
+        assert!(kernel("fn main(i: u32) {\n}\n").checked().repeated(2).is_none());
+    }
+}
