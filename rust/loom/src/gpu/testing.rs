@@ -9,6 +9,7 @@ use crate::dtype::testing::Sample;
 use crate::dtype::{DType, Packing};
 use crate::ops::testing::{Data, Setting};
 use crate::ops::{BiasGradient, Encode, Op, Operation};
+use crate::shader::testing::are_repeated;
 use crate::shader::{Accelerator, BothGradients, OFFSET_ELEMENTS, Operand, Recorder, VersionOperands};
 use crate::simd::{Cpu, Real};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
@@ -125,6 +126,7 @@ pub(crate) fn run_recorded(
     }
     recorder.writes = setting.writes.iter().map(|data| operand(gpu, data)).collect::<Result<_>>()?;
     record(&mut recorder)?;
+    are_repeated(&recorder.recorded);
     let (table, group) = super::frame::new_table(gpu, 1)?;
     gpu.upload(&table, 0, &encode_step(&setting.values, 0));
     let mut frame = Frame::begin(gpu, &group);
