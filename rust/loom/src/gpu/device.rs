@@ -54,9 +54,14 @@ impl Gpu {
             | wgpu::Features::SUBGROUP
             | wgpu::Features::TIMESTAMP_QUERY
             | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES
-            | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS
-            | BINDING_ARRAYS;
+            | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
         let mut features = (adapter.features() & optional) | wgpu::Features::IMMEDIATES;
+        // Kernels that have arrays of operands were run through Vulkan alone.
+        if description.backend == wgpu::Backend::Vulkan.to_str()
+            && adapter.features().contains(BINDING_ARRAYS)
+        {
+            features |= BINDING_ARRAYS;
+        }
         let mut experimental = wgpu::ExperimentalFeatures::disabled();
         if description.cooperative_matrices {
             features |= wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;

@@ -1,6 +1,6 @@
 //! A kernel that runs for several lists of operands in one dispatch: the third dimension of its grid says for which.
 
-use super::template::Kernel;
+use super::template::{Kernel, is_of_name};
 use std::fmt::Write;
 
 /// The number of the list in all functions, which is the same for all threads of a workgroup: a parameter, and not a
@@ -119,10 +119,6 @@ impl Names<'_> {
         whole.push_str(comment);
         Some(())
     }
-}
-
-fn is_of_name(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_'
 }
 
 #[cfg(test)]

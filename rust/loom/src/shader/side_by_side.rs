@@ -4,6 +4,7 @@
 use super::declaration::{DeclaredNumber, DeclaredOperand, Shader, mentions};
 use super::operand::Operand;
 use super::recorder::{Bind, Recorder};
+use super::template::is_of_name;
 use crate::{Error, Result};
 use std::collections::HashMap;
 
@@ -127,10 +128,6 @@ fn main_parameters(text: &str) -> Option<Vec<&str>> {
     let (parameters, _) = rest.split_once(") {\n")?;
     let names = parameters.split(',').map(|one| one.trim().trim_end_matches(": u32"));
     Some(names.filter(|name| !name.is_empty()).collect())
-}
-
-fn is_of_name(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_'
 }
 
 /// The text with these names of the module, and these fields of `constants`, called otherwise.
