@@ -85,8 +85,9 @@ def learned(table: Table, target: str, *, classes: bool | None) -> TargetColumn:
     cells = table.column(target)
     _check_present(table, target, cells)
     numbers = [_number(cell) for cell in cells]
-    if None in numbers:
-        if not classes and any(number is not None for number in numbers):
+    known = [number for number in numbers if number is not None]
+    if len(known) < len(cells):
+        if not classes and known:
             wrong = numbers.index(None)
             raise DataError(
                 f'{table.path}, line {table.lines[wrong]}, column "{target}": {cells[wrong]!r} is no number, '
@@ -97,8 +98,8 @@ def learned(table: Table, target: str, *, classes: bool | None) -> TargetColumn:
     if not classes:
         return TargetColumn(whole=classes is None and all(map(_is_whole, cells)))
     # Of a number that is written in several ways, one.
-    texts = dict(zip(numbers, cells, strict=True))
-    return TargetColumn(tuple(texts[number] for number in sorted(texts, key=float)), numeric=True)  # type: ignore[arg-type] # no None is left
+    texts = dict(zip(known, cells, strict=True))
+    return TargetColumn(tuple(texts[number] for number in sorted(texts)), numeric=True)
 
 
 def _check_present(table: Table, target: str, cells: list[str]) -> None:

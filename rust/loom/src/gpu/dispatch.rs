@@ -5,6 +5,7 @@ use super::device::{binding, part};
 use super::pipeline::{Pattern, Pipeline};
 use crate::shader::{Allocation, HostCall, Kernel, KernelCall, Operand, Recorded};
 use crate::{Error, Result};
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
@@ -154,48 +155,39 @@ impl Touch {
         let bytes = operand.offset()..operand.offset() + operand.bytes();
         Self { allocation: operand.allocation().clone(), bytes, is_written }
     }
-
-    /// Whether both touch the same bytes.
-    fn meets(&self, other: &Self) -> bool {
-        self.allocation.is(&other.allocation)
-            && self.bytes.start < other.bytes.end
-            && other.bytes.start < self.bytes.end
-    }
 }
 
 /// After how many others each can run at the earliest.
 pub(super) fn levels<'a>(all: impl IntoIterator<Item = &'a Touched>) -> Vec<usize> {
-    /// The first levels at which memory may be read, and written, again.
+    /// The first levels at which bytes may be read, and written, again.
     struct Free {
-        touch: Touch,
+        bytes: Range<u64>,
         read: usize,
         write: usize,
     }
-    let mut memory: Vec<Free> = Vec::new();
+    // By memory, of which most is touched whole, and some by hundreds.
+    let mut memory: HashMap<usize, Vec<Free>> = HashMap::new();
     // The host's calls keep their order: one may know of another's what is in no memory here.
     let mut host = 0;
     let mut levels = Vec::new();
     for Touched { memory: touches, host: by_host } in all {
         let mut level = if *by_host { host } else { 0 };
-        let mut places = Vec::with_capacity(touches.len());
         for touch in touches {
-            let mut place = None;
-            for (number, free) in memory.iter().enumerate().filter(|(_, free)| free.touch.meets(touch)) {
+            let parts = memory.get(&touch.allocation.number()).map_or(&[][..], Vec::as_slice);
+            for free in parts.iter().filter(|free| meet(&free.bytes, &touch.bytes)) {
                 level = level.max(if touch.is_written { free.write } else { free.read });
-                if free.touch.bytes == touch.bytes {
-                    place = Some(number);
-                }
             }
-            places.push(place.unwrap_or_else(|| {
-                memory.push(Free { touch: touch.clone(), read: 0, write: 0 });
-                memory.len() - 1
-            }));
         }
         if *by_host {
             host = level + 1;
         }
-        for (place, touch) in places.into_iter().zip(touches) {
-            let free = &mut memory[place];
+        for touch in touches {
+            let parts = memory.entry(touch.allocation.number()).or_default();
+            let place = parts.iter().position(|free| free.bytes == touch.bytes).unwrap_or_else(|| {
+                parts.push(Free { bytes: touch.bytes.clone(), read: 0, write: 0 });
+                parts.len() - 1
+            });
+            let free = &mut parts[place];
             free.write = free.write.max(level + 1);
             if touch.is_written {
                 free.read = free.read.max(level + 1);
@@ -204,6 +196,11 @@ pub(super) fn levels<'a>(all: impl IntoIterator<Item = &'a Touched>) -> Vec<usiz
         levels.push(level);
     }
     levels
+}
+
+/// Whether two ranges have bytes in common.
+fn meet(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
 }
 
 impl Gpu {

@@ -103,4 +103,9 @@ impl Allocation {
     pub fn is(&self, other: &Allocation) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
+
+    /// A number that no other memory has while this is held.
+    pub fn number(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
 }

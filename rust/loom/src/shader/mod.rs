@@ -8,6 +8,7 @@
 //! template     WGSL text with its constants filled in
 //! declaration  a kernel with its operands and numbers, from names
 //! recorder     how an operation becomes dispatches
+//! names        names in a kernel's text, and what becomes of them
 //! side_by_side several kernels as one dispatch
 //! repeated     one kernel for several lists of operands as one dispatch
 //! product      matrix products, as generators of WGSL
@@ -15,6 +16,7 @@
 
 mod accelerator;
 mod declaration;
+mod names;
 mod operand;
 pub mod product;
 mod recorder;

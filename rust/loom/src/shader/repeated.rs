@@ -1,10 +1,10 @@
 //! A kernel that runs for several lists of operands in one dispatch: the third dimension of its grid says for which.
 
-use super::template::{Kernel, is_of_name};
-use std::fmt::Write;
+use super::names::rewrite;
+use super::template::Kernel;
 
 /// The number of the list in all functions, which is the same for all threads of a workgroup: a parameter, and not a
-/// variable, since what is read from one counts as different from thread to thread.
+/// variable of each thread, so that drivers see that it is the workgroup's number.
 const LIST: &str = "list_of_";
 
 impl Kernel {
@@ -33,7 +33,7 @@ impl Kernel {
             }
             None => ("@builtin(workgroup_id) group_of_: vec3<u32>, ", "group_of_"),
         };
-        write!(whole, "fn main({more}{parameters}) {{\n    let {LIST} = {group}.z;\n").ok()?;
+        whole += &format!("fn main({more}{parameters}) {{\n    let {LIST} = {group}.z;\n");
         names.rewrite(body, lists, &mut whole)?;
         Some(self.with_source(whole))
     }
@@ -70,54 +70,37 @@ impl Names<'_> {
     /// Appends the text with operands as arrays of `lists`, and with functions that are told the list; `None` where a
     /// name of an operand is used for something else, too.
     fn rewrite(&self, text: &str, lists: usize, whole: &mut String) -> Option<()> {
+        let mut is_clear = true;
         for line in text.split_inclusive('\n') {
-            match operand(line.trim_end()) {
-                Some(Declaration { head, name, ty }) => {
-                    // Arrays of bindings are of structures.
-                    write!(whole, "struct Bound_{name} {{ all: {ty} }}\n{head}{name}: binding_array<Bound_{name}, {lists}>;\n")
-                        .ok()?;
-                }
-                None => self.rewrite_line(line, whole)?,
-            }
-        }
-        Some(())
-    }
-
-    fn rewrite_line(&self, line: &str, whole: &mut String) -> Option<()> {
-        let (code, comment) = line.split_at(line.find("//").unwrap_or(line.len()));
-        let mut rest = code;
-        let mut before = "";
-        while !rest.is_empty() {
-            let length = rest.find(|c: char| !is_of_name(c)).unwrap_or(rest.len());
-            if length == 0 {
-                let other = rest.find(is_of_name).unwrap_or(rest.len());
-                whole.push_str(&rest[..other]);
-                rest = &rest[other..];
+            if let Some(Declaration { head, name, ty }) = operand(line.trim_end()) {
+                // Arrays of bindings are of structures.
+                *whole += &format!(
+                    "struct Bound_{name} {{ all: {ty} }}\n{head}{name}: binding_array<Bound_{name}, {lists}>;\n"
+                );
                 continue;
             }
-            let (name, after) = rest.split_at(length);
-            let is_member = whole.ends_with('.');
-            rest = after;
-            whole.push_str(name);
-            if !is_member && self.operands.contains(&name) {
-                // A variable, a parameter or a field of this name.
-                if matches!(before, "let" | "var" | "const") || after.trim_start().starts_with(':') {
-                    return None;
+            rewrite(line, whole, |whole, name| {
+                whole.push_str(name.text);
+                if name.is_member {
+                    return 0;
                 }
-                write!(whole, "[{LIST}].all").ok()?;
-            } else if !is_member
-                && self.functions.contains(&name)
-                && let Some(arguments) = after.strip_prefix('(')
-            {
-                let declared = if before == "fn" { ": u32" } else { "" };
-                let more = if arguments.trim_start().starts_with(')') { "" } else { ", " };
-                write!(whole, "({LIST}{declared}{more}").ok()?;
-                rest = arguments;
-            }
-            before = name;
+                if self.operands.contains(&name.text) {
+                    // A variable, a parameter or a field of this name.
+                    let is_declared = matches!(name.before, "let" | "var" | "const");
+                    is_clear &= !is_declared && !name.after.trim_start().starts_with(':');
+                    *whole += &format!("[{LIST}].all");
+                } else if self.functions.contains(&name.text)
+                    && let Some(arguments) = name.after.strip_prefix('(')
+                {
+                    let ty = if name.before == "fn" { ": u32" } else { "" };
+                    let more = if arguments.trim_start().starts_with(')') { "" } else { ", " };
+                    *whole += &format!("({LIST}{ty}{more}");
+                    return 1;
+                }
+                0
+            });
         }
-        whole.push_str(comment);
-        Some(())
+        is_clear.then_some(())
     }
 }
 

@@ -2,9 +2,9 @@
 //! up, then to the next.
 
 use super::declaration::{DeclaredNumber, DeclaredOperand, Shader, mentions};
+use super::names::{is_of_name, rewrite};
 use super::operand::Operand;
 use super::recorder::{Bind, Recorder};
-use super::template::is_of_name;
 use crate::{Error, Result};
 use std::collections::HashMap;
 
@@ -133,31 +133,15 @@ fn main_parameters(text: &str) -> Option<Vec<&str>> {
 /// The text with these names of the module, and these fields of `constants`, called otherwise.
 fn renamed(text: &str, names: &HashMap<&str, String>, fields: &HashMap<&str, String>) -> String {
     let mut whole = String::with_capacity(2 * text.len());
-    for line in text.split_inclusive('\n') {
-        let (code, comment) = line.split_at(line.find("//").unwrap_or(line.len()));
-        let mut rest = code;
-        let mut before = "";
-        while !rest.is_empty() {
-            let length = rest.find(|c: char| !is_of_name(c)).unwrap_or(rest.len());
-            if length == 0 {
-                let other = rest.find(is_of_name).unwrap_or(rest.len());
-                whole.push_str(&rest[..other]);
-                rest = &rest[other..];
-                continue;
-            }
-            let name = &rest[..length];
-            let is_member = whole.ends_with('.');
-            let new = match (is_member, before) {
-                (true, "constants") => fields.get(name),
-                (true, _) => None,
-                (false, _) => names.get(name),
-            };
-            whole.push_str(new.map_or(name, String::as_str));
-            before = name;
-            rest = &rest[length..];
-        }
-        whole.push_str(comment);
-    }
+    rewrite(text, &mut whole, |whole, name| {
+        let new = match (name.is_member, name.before) {
+            (true, "constants") => fields.get(name.text),
+            (true, _) => None,
+            (false, _) => names.get(name.text),
+        };
+        whole.push_str(new.map_or(name.text, String::as_str));
+        0
+    });
     whole
 }
 

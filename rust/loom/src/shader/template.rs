@@ -110,11 +110,6 @@ impl Template {
     }
 }
 
-/// Whether names in WGSL, as loom gives them, have this character.
-pub(super) fn is_of_name(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_'
-}
-
 /// The complete text of a compute shader with one entry point, `main`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kernel {
