@@ -9,11 +9,14 @@ use crate::dtype::testing::Sample;
 use crate::dtype::{DType, Packing};
 use crate::ops::testing::{Data, Setting};
 use crate::ops::{BiasGradient, Encode, Op, Operation};
-use crate::shader::testing::are_repeated;
-use crate::shader::{Accelerator, BothGradients, OFFSET_ELEMENTS, Operand, Recorder, VersionOperands};
+use crate::shader::testing::takes;
+use crate::shader::{
+    Accelerator, BothGradients, OFFSET_ELEMENTS, Operand, Recorded, Recorder, VersionOperands,
+};
 use crate::simd::{Cpu, Real};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The first GPU, which may be software. Without one the test is skipped, unless
 /// `LOOM_REQUIRE_GPU=1` says that there must be one.
@@ -289,6 +292,23 @@ pub(crate) fn compare(op: &Op, expected: &[Data<f32>], found: &[Data<f32>]) {
                 }
             }
             (expected, found) => assert_eq!(expected, found, "{op}: result {number}"),
+        }
+    }
+}
+
+/// Asserts that naga takes what a kernel for several lists of operands is made of each of these: adapters in software
+/// see no arrays of operands. Kernels that are called alike are alike but for their extents, so one of them is tried.
+fn are_repeated(recorded: &[Recorded]) {
+    static SEEN: Mutex<Option<HashSet<String>>> = Mutex::new(None);
+    for recorded in recorded {
+        let Recorded::Kernel(call) = recorded else { continue };
+        let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if !seen.get_or_insert_default().insert(call.kernel.label().into()) {
+            continue;
+        }
+        drop(seen);
+        if let Some(kernel) = call.kernel.repeated(4) {
+            takes(&kernel);
         }
     }
 }

@@ -20,6 +20,7 @@ mod names;
 mod operand;
 pub mod product;
 mod recorder;
+#[cfg_attr(not(any(feature = "gpu", test)), expect(dead_code, reason = "what an engine of a GPU asks for"))]
 mod repeated;
 mod row_places;
 mod side_by_side;
