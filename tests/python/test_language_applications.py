@@ -244,6 +244,25 @@ def test_what_is_served_as_what(
     assert "has no vocabulary" in capsys.readouterr().err
 
 
+def test_activations_are_quantised_where_the_command_is_asked_to(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from loom.command_line import serve
+
+    apps: list[Any] = []
+    monkeypatch.setattr(serve, "_run", lambda app, *_, **__: apps.append(app) or 0)
+    body = {"prompt": "Once upon", "max_tokens": 4, "temperature": 0, "logprobs": 0}
+    found = []
+    for words, activations in ([], None), (["--activations", "int8"], "int8"):
+        assert main(["serve", str(folder), "--dtype", "q8_0", *words]) == 0
+        (answer,) = asked(apps[-1], ("completions", body))
+        wanted = loom.text.load(folder, "q8_0", activations=activations)
+        tokens = wanted.complete("Once upon", max_tokens=4, temperature=0, logprobs=0).tokens
+        found.append(answer.json()["choices"][0]["logprobs"]["token_logprobs"])
+        assert found[-1] == [each.logprob for each in tokens][: len(found[-1])]
+    assert found[0] != found[1]
+
+
 def test_answers_take_turns() -> None:
     """A short answer does not wait for the end of a long one, whose prompt is long, too."""
     talks = model()

@@ -36,7 +36,9 @@ def test_generate_writes_what_the_model_does(
 ) -> None:
     words = ["generate", str(folder), "Once upon", "--max-tokens", "9", "--seed", "4", "--temperature", "0.5"]
     words += ["--top-k", "50", "--top-p", "0.9", "--min-p", "0.01", "--repetition-penalty", "1.1"]
+    words += ["--typical", "0.9", "--frequency-penalty", "0.3", "--presence-penalty", "-0.2"]
     options: Any = {"max_tokens": 9, "seed": 4, "temperature": 0.5, "top_k": 50, "top_p": 0.9, "min_p": 0.01}
+    options |= {"typical": 0.9, "frequency_penalty": 0.3, "presence_penalty": -0.2}
     wanted = alone.complete("Once upon", **options, repetition_penalty=1.1).text
     assert said(words, capsys) == wanted + "\n"
     import io

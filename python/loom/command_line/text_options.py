@@ -49,7 +49,10 @@ _WRITING = (
     click.option("--top-k", type=int, help="Only so many of the likeliest tokens."),
     click.option("--top-p", type=float, help="Only the likeliest tokens of so much probability together."),
     click.option("--min-p", type=float, help="Only tokens of this part of the likeliest one's probability."),
+    click.option("--typical", type=float, help="Only tokens about as surprising as expected, of so much."),
     click.option("--repetition-penalty", type=float, help="Above 1 makes what was said before less likely."),
+    click.option("--frequency-penalty", type=float, help="Likewise above 0, by how often the answer has it."),
+    click.option("--presence-penalty", type=float, help="Likewise above 0, whether the answer has it."),
     click.option("--seed", type=int, help="Repeats an answer."),
     click.option("--regex", metavar="PATTERN", help="A regular expression that the whole answer matches."),
     click.option(
