@@ -18,7 +18,7 @@ from loom.command_line import main, serve, tune
 from loom.errors import ConfigError, InvalidValueError, ShapeError
 from loom.network import adapter_files
 from loom.text import ChatTemplate, Examples, LanguageModel, Vocabulary, align, examples, fine_tune
-from text_models import CHAT, byte_level, decoder, sentence_pieces, write_folder
+from text_models import CHAT, SETTINGS, byte_level, decoder, sentence_pieces, write_folder
 
 SPECIAL = {"eos_token": "</s>"}
 TALK = [
@@ -418,6 +418,31 @@ def test_tune_writes_an_adapter_and_the_merged_network(
     merged = loom.load(tmp_path / "whole.loom")
     x = np.arange(1, 1 + net.input_shape[0])[None] % 30
     np.testing.assert_allclose(merged.predict(x), net.predict(x), atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [None, "q8_0", "int4"])
+def test_what_is_merged_into_a_gguf_file_is_a_model(
+    dtype: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_folder(tmp_path / "model", decoder(400), byte_level("gpt-2"), **SETTINGS)
+    data, adapter, whole = tmp_path / "rows.jsonl", tmp_path / "adapter", tmp_path / "whole.gguf"
+    data.write_text("\n".join([json.dumps({"prompt": "Once upon", "completion": " a time"})] * 8))
+    words = f"tune {folder} {data} --output {adapter} --rank 4 --learning-rate 0.03 --epochs 20"
+    packed = [] if dtype is None else ["--dtype", dtype]
+    assert main([*words.split(), "--merge", str(whole), *packed]) == 0
+    beside = loom.text.load(folder, dtype)
+    beside.network.load_adapter(adapter)
+    merged = loom.text.load(whole)
+    assert merged.network.layers[0].dtype == ("q8_0" if dtype == "q8_0" else "float32")
+    talk = [{"role": "user", "content": "Once upon"}]
+    assert merged.chat_text(talk) == beside.chat_text(talk)
+    assert merged.encode("Once upon") == beside.encode("Once upon")
+    x = np.arange(1, 1 + merged.network.input_shape[0])[None] % 30
+    wanted = beside.network.predict(x)
+    # Blocks are packed again from the sum; what has no blocks there is written as the sum itself.
+    within = 0.1 * np.abs(wanted).max() if dtype == "q8_0" else 1e-4
+    np.testing.assert_allclose(merged.network.predict(x), wanted, atol=within)
+    capsys.readouterr()
 
 
 @pytest.mark.parametrize("named", [True, False])

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from loom.command_line.output import write
 from loom.command_line.text_options import model_options, opened
 
+if TYPE_CHECKING:
+    from loom.text import LanguageModel
+
 __all__ = ["command"]
+
+_KEPT: tuple[Literal["float16", "bfloat16", "q4_0", "q8_0"], ...] = ("float16", "bfloat16", "q4_0", "q8_0")
+"""What a GGUF file has weights as where the model has them so; others it has as the numbers they stand for."""
 
 
 @click.command("tune", epilog="Example: loom tune SmolLM2-135M chats.jsonl --output adapter --dtype int4")
@@ -40,7 +46,11 @@ __all__ = ["command"]
 @click.option("--beta", default=0.1, show_default=True, help="For pairs: how dear it is to change.")
 @click.option("--seed", default=0, show_default=True, help="Of the order of rows.")
 @click.option("--base", default="", help="What the adapter's file is to call the model.")
-@click.option("--merge", type=click.Path(), help="Also write the whole network, merged, to this loom file.")
+@click.option(
+    "--merge",
+    type=click.Path(),
+    help="Also write the whole network, merged: to a .gguf file, which is a model, or one of loom's.",
+)
 @model_options
 def command(
     model: str,
@@ -95,9 +105,21 @@ def command(
         write("weights have no names in Llama's family: the adapter has loom's own, which peft does not know")
     write(f"saved {output}")
     if options["merge"] is not None:
-        tuned.network.merge_adapters().save(options["merge"])
+        tuned.network.merge_adapters()
+        _save(tuned, Path(options["merge"]))
         write(f"saved {options['merge']}")
     return 130 if result.interrupted else 0
+
+
+def _save(model: LanguageModel, path: Path) -> None:
+    """Writes the whole model, or of another ending its network."""
+    from loom.text import save_gguf
+
+    if path.suffix != ".gguf":
+        model.network.save(path)
+        return
+    kept = model.network.layers[0].dtype
+    save_gguf(model, path, next((each for each in _KEPT if each == kept), "float32"))
 
 
 def _rows(path: Path) -> list[Any]:
