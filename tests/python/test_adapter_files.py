@@ -111,6 +111,29 @@ def test_adapters_beside_packed_weights_go_through_files(tmp_path: Path) -> None
     assert (other.predict(x) == net.predict(x)).all()
 
 
+@pytest.mark.parametrize("file", [False, True])
+def test_adapters_go_into_packed_weights_without_masters(file: bool, tmp_path: Path) -> None:
+    if file:
+        # Weights that stay in their file have no masters either.
+        loom.save_gguf(llama(), tmp_path / "net.gguf", dtype="float16")
+        nets = [loom.load(tmp_path / "net.gguf") for _ in range(2)]
+    else:
+        nets = [llama().morph("int8").drop_master() for _ in range(2)]
+    merged, beside = nets
+    merged.load_adapter(ADAPTER, merge=True)
+    beside.load_adapter(ADAPTER, "merged0").load_adapter(ADAPTER, merge=True)
+    assert merged.adapters == {}
+    # What stands beside already stays, whatever it is called.
+    assert list(beside.adapters) == ["merged0"]
+    beside.remove_adapters()
+    words = EXPECTED["tokens"]
+    words = np.pad(words, ((0, 0), (0, merged.input_shape[0] - words.shape[1])))
+    np.testing.assert_array_equal(merged.predict(words), beside.predict(words))
+    width = EXPECTED["tokens"].shape[1]
+    error = np.abs(merged.predict(words)[:, :width] - EXPECTED["logits"]).max()
+    assert error < 0.1 * np.abs(EXPECTED["logits"] - EXPECTED["plain"]).max()
+
+
 def test_adapters_of_double_precision_keep_all_digits(tmp_path: Path) -> None:
     def dense() -> loom.Network:
         layers = [nn.Dense(3, activation="tanh"), nn.Dense(2)]

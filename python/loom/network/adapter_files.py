@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from loom._settings.files import text_of
 from loom._settings.suggestions import shown, unknown
 from loom.engine import HasEngine, NetworkT, engine_of
 from loom.errors import ConfigError, FileError, SerializationError, ShapeError
-from loom.network.adapting import adapters, put_adapter, remove_adapters
+from loom.network.adapting import adapters, merge_adapters, put_adapter, remove_adapters
 from loom.network.layers import LayerHandle, layers_of
 from loom.tensors import TensorEntry, open_tensors, write_safetensors
 
@@ -266,6 +267,7 @@ def load_adapter(
         SerializationError: They are damaged, or no adapter's.
         ConfigError: The adapter is of a kind that loom has not (LoRA alone, without biases), or of modules
             that the network does not have. Nothing has changed then.
+        StateError: DoRA is to go into packed weights whose masters were dropped; `net.unpack()` makes some.
         ShapeError: A tensor does not fit.
     """
     folder = file_path("load_adapter", path)
@@ -280,9 +282,12 @@ def load_adapter(
         module = named[module_name]
         _check_shapes(module, down, up)
         chosen.setdefault(module.layer.at, []).append((module, down, up))
-    if merge:
+    if merge and config.get("use_dora"):
         _merge(config, [each for group in chosen.values() for each in group], lengths)
         return self
+    if merge:
+        # Beside the weights first: packed ones without masters are read by who adds to them.
+        name = next(each for each in (f"merged{number}" for number in count()) if each not in adapters(self))
     entries = []
     for at, group in chosen.items():
         # In the layer's order, whatever that of the file.
@@ -307,7 +312,7 @@ def load_adapter(
     except BaseException:
         remove_adapters(self, name)
         raise
-    return self
+    return merge_adapters(self, name) if merge else self
 
 
 def _merge(
@@ -315,21 +320,18 @@ def _merge(
     group: list[tuple[_Module, NDArray[Any], NDArray[Any]]],
     lengths: dict[str, NDArray[Any]],
 ) -> None:
-    """Puts what an adapter says into the weights: all of them are computed before one is set."""
+    """Puts what DoRA says into the weights: all of them are computed before one is set."""
     changed = []
     for module, down, up in group:
         rank = len(down)
         scale = _alpha(config, module.name) / (math.sqrt(rank) if config.get("use_rslora") else rank)
         rows = up if module.order is None else up[module.order]
         weight = np.asarray(module.layer[module.weight]) + scale * (rows @ down)
-        if config.get("use_dora"):
-            length = lengths.get(module.name)
-            if length is None or length.shape != (len(weight),):
-                raise SerializationError(
-                    f"{module.name}: DoRA needs a lora_magnitude_vector of {len(weight)}"
-                )
-            length = length if module.order is None else length[module.order]
-            weight *= (length / np.linalg.norm(weight, axis=1))[:, None]
+        length = lengths.get(module.name)
+        if length is None or length.shape != (len(weight),):
+            raise SerializationError(f"{module.name}: DoRA needs a lora_magnitude_vector of {len(weight)}")
+        length = length if module.order is None else length[module.order]
+        weight *= (length / np.linalg.norm(weight, axis=1))[:, None]
         changed.append((module, weight))
     for module, weight in changed:
         module.layer[module.weight] = weight
