@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,35 @@ def changed(folder: Path, **settings: Any) -> Path:
     return folder
 
 
+def test_the_head_s_own_weight_may_lie_beside_its_adapter(tmp_path: Path) -> None:
+    # peft writes it so, in the precision of the model that it has trained.
+    folder, net = changed(tmp_path, target_modules=["lm_head"]), llama()
+    weight, draws = np.asarray(net.layers[-1]["weight"]), np.random.default_rng(2)
+    down, up = draws.normal(size=(3, 16)), draws.normal(size=(len(weight), 3))
+    name = "base_model.model.lm_head"
+    parts = {f"{name}.lora_A.weight": down, f"{name}.lora_B.weight": up}
+    parts[f"{name}.base_layer.weight"] = weight.astype(np.float16)
+    write_safetensors(folder / "adapter_model.safetensors", parts)
+    x = EXPECTED["tokens"]
+    inner = llama()
+    inner.layers[-1]["weight"] = weight + 5 / math.sqrt(3) * (up @ down).astype(np.float32)
+    wanted = inner.predict(x)
+    np.testing.assert_allclose(net.load_adapter(folder).predict(x), wanted, atol=1e-4)
+    np.testing.assert_allclose(llama().load_adapter(folder, merge=True).predict(x), wanted, atol=1e-4)
+    # Beside packed weights it is that of the model which they were packed from.
+    llama().morph("int4").drop_master().load_adapter(folder)
+    for other, error, told in (
+        ({f"{name}.base_layer.weight": 2 * weight}, ConfigError, "another weight of lm_head"),
+        ({f"{name}.base_layer.weight": weight[1:]}, ShapeError, "lm_head has a weight of"),
+        ({"base_model.model.model.embed_tokens.base_layer.weight": weight}, ConfigError, "no LoRA adapter"),
+    ):
+        write_safetensors(folder / "adapter_model.safetensors", {**parts, **other})
+        net = llama()
+        with pytest.raises(error, match=told):
+            net.load_adapter(folder)
+        assert net.adapters == {}
+
+
 def test_patterns_of_alphas_count(tmp_path: Path) -> None:
     folder = changed(tmp_path, alpha_pattern={"layers.1.mlp.gate_proj": 7, "layers.1.mlp.down_proj": 7})
     net = llama().load_adapter(folder)
@@ -284,6 +314,12 @@ def test_ranks_and_alphas_by_module(tmp_path: Path, stabilized: bool) -> None:
         ({"use_dora": True}, "use_dora=True.*merge=True"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"fan_in_fan_out": True}, "fan_in_fan_out"),
+        # The model's own weights are others with these, and the file does not have them.
+        ({"init_lora_weights": "pissa"}, "init_lora_weights='pissa'.*weights"),
+        ({"init_lora_weights": "olora"}, "init_lora_weights='olora'.*weights"),
+        ({"kasa_config": {"beta": 1e-4}}, "kasa_config"),
+        ({"arrow_config": {"top_k": 3}}, "arrow_config"),
+        ({"use_qalora": True}, "use_qalora"),
     ],
     ids=str,
 )
@@ -335,6 +371,7 @@ def test_what_has_no_name_there_is_not_written(tmp_path: Path) -> None:
         net.save_adapter(tmp_path, modules="keras")  # type: ignore[arg-type]
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 def test_peft_computes_what_loom_computes(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     peft = pytest.importorskip("peft")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _KEPT: tuple[Literal["float16", "bfloat16", "q4_0", "q8_0"], ...] = ("float16", "bfloat16", "q4_0", "q8_0")
-"""What a GGUF file has weights as where the model has them so; others it has as the numbers they stand for."""
+"""What a GGUF file has weights as where the model has them so; of others it has the numbers."""
 
 
 @click.command("tune", epilog="Example: loom tune SmolLM2-135M chats.jsonl --output adapter --dtype int4")

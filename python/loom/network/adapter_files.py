@@ -43,7 +43,14 @@ _REFUSED: dict[str, tuple[object, ...]] = {
     "layer_replication": (None, []),
     "megatron_config": (None,),
     "alora_invocation_tokens": (None, []),
+    "use_qalora": (False, None),
+    "use_bdlora": (False, None),
+    "kasa_config": (None,),
+    "arrow_config": (None,),
+    "monteclora_config": (None,),
 }
+_BEGINNINGS = (True, False, None, "gaussian", "orthogonal", "eva", "mica")
+"""What a new adapter may begin as without the model's own weights being changed, as PiSSA and OLoRA do."""
 
 Naming = Literal["llama", "loom"]
 
@@ -272,7 +279,7 @@ def load_adapter(
     """
     folder = file_path("load_adapter", path)
     config = _config(folder / _CONFIG, merge=merge)
-    pairs, lengths = _pairs(folder / _TENSORS, dora=bool(config.get("use_dora")))
+    pairs, lengths, bases = _pairs(folder / _TENSORS, dora=bool(config.get("use_dora")))
     named = {module.name: module for module in _own_modules(self)}
     named |= {module.name: module for module in _llama_modules(self)}
     chosen: dict[tuple[int, int, int, int], list[tuple[_Module, NDArray[Any], NDArray[Any]]]] = {}
@@ -281,6 +288,8 @@ def load_adapter(
             raise unknown(f"{folder}: module, which the network does not have,", module_name, named)
         module = named[module_name]
         _check_shapes(module, down, up)
+        if module_name in bases:
+            _check_base(folder, module, bases[module_name])
         chosen.setdefault(module.layer.at, []).append((module, down, up))
     if merge and config.get("use_dora"):
         _merge(config, [each for group in chosen.values() for each in group], lengths)
@@ -356,6 +365,12 @@ def _config(path: Path, *, merge: bool) -> dict[str, Any]:
     for key, meaningless in _REFUSED.items():
         if key in config and config[key] not in meaningless:
             raise ConfigError(f"{path}: loom has no adapters with {key}={shown(config[key])}")
+    begun = config.get("init_lora_weights")
+    if begun not in _BEGINNINGS:
+        raise ConfigError(
+            f"{path}: init_lora_weights={shown(begun)} has changed the model's own weights, too, which the "
+            "file does not have: save the adapter with peft's path_initial_model_for_weight_conversion"
+        )
     alpha, patterns = config.get("lora_alpha"), config.get("alpha_pattern") or {}
     numbers = [alpha, *patterns.values()] if isinstance(patterns, dict) else [None]
     if not all(isinstance(number, int | float) for number in numbers):
@@ -405,19 +420,31 @@ _KEY = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])(?:\.[A-Za-z0-9_-]+
 _LENGTHS = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_magnitude_vector(?:\.[A-Za-z0-9_-]+)*")
 
 
+_BASE = re.compile(r"(?:base_model\.model\.)?(.+)\.base_layer\.weight")
+_ROUNDED = 1e-2
+"""How far weights may be from others, by their lengths, that they are but for rounding to sixteen bits."""
+
+
 def _pairs(
     path: Path, *, dora: bool
-) -> tuple[dict[str, tuple[NDArray[Any], NDArray[Any]]], dict[str, NDArray[Any]]]:
-    """Returns A and B of every module, and the lengths that DoRA gives its outputs."""
+) -> tuple[dict[str, tuple[NDArray[Any], NDArray[Any]]], dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """Returns A and B of every module, the lengths that DoRA gives its outputs, and weights that lie beside.
+
+    peft writes the weights of an adapted head so, in case that it has other words than the model had.
+    """
     found: dict[str, dict[str, NDArray[Any]]] = {}
     lengths: dict[str, NDArray[Any]] = {}
+    bases: dict[str, NDArray[Any]] = {}
     with open_tensors(path) as file:
         for key, entry in file.items():
             length = _LENGTHS.fullmatch(key) if dora else None
             if length is not None:
                 lengths[length[1]] = _numbers(entry)
                 continue
-            match = _KEY.fullmatch(key)
+            match, base = _KEY.fullmatch(key), _BASE.fullmatch(key)
+            if base is not None:
+                bases[base[1]] = _numbers(entry)
+                continue
             if match is None:
                 raise ConfigError(
                     f'{path}: "{key}" is no factor of a LoRA adapter, and loom knows nothing else'
@@ -428,12 +455,34 @@ def _pairs(
             raise SerializationError(f"{path}: {module} has but one of lora_A and lora_B")
     if not found:
         raise SerializationError(f"{path}: there is no adapter in it")
-    return {module: (parts["A"], parts["B"]) for module, parts in found.items()}, lengths
+    alone = sorted(bases.keys() - found.keys())
+    if alone:
+        raise ConfigError(f"{path}: it has weights of {alone[0]}, but no LoRA adapter of it")
+    return {module: (parts["A"], parts["B"]) for module, parts in found.items()}, lengths, bases
 
 
 def _numbers(entry: TensorEntry) -> NDArray[Any]:
     """Returns a tensor in float32, and one of float64, as networks of that precision write them, as it is."""
     return np.array(entry.numpy(np.float64 if entry.dtype == "float64" else np.float32))
+
+
+def _check_base(folder: Path, module: _Module, weight: NDArray[Any]) -> None:
+    """Refuses an adapter that was trained beside another weight than the network's."""
+    native, name = engine_of(module.layer).native, module.weight
+    shape = tuple(native.parameter_shape(module.layer.at, name))
+    if weight.shape != shape:
+        raise ShapeError(f"{folder}: {module.name} has a weight of {weight.shape}, the network's is {shape}")
+    stored = module.layer.weights
+    if stored.dropped or module.layer.dtype not in ("float32", "float64", "float16", "bfloat16"):
+        # Packed weights are not those that the adapter was trained beside, and are meant.
+        return
+    own = np.asarray(module.layer[name])
+    rows = weight if module.order is None else weight[module.order]
+    if np.linalg.norm(own - rows) > _ROUNDED * np.linalg.norm(own):
+        raise ConfigError(
+            f"{folder}: the adapter brings another weight of {module.name} than the network's: put "
+            '"base_layer.weight" of it into the model that it belongs to'
+        )
 
 
 def _check_shapes(module: _Module, down: NDArray[Any], up: NDArray[Any]) -> None:
