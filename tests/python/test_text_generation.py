@@ -22,7 +22,7 @@ from tokenizers import Tokenizer, decoders, models
 
 import loom
 from loom import nn
-from loom.text import ChatTemplate, LanguageModel, Vocabulary
+from loom.text import ChatTemplate, LanguageModel, Vocabulary, generation
 from loom.text.sampling import LEAST_MASS
 from loom.text.streaming import Stopper, TextStream
 from loom.text.token_bytes import TokenBytes
@@ -76,7 +76,11 @@ def test_greedy_text_is_the_chain_of_likeliest_tokens(name: str) -> None:
     ],
     ids=str,
 )
-def test_gpus_draw_what_the_host_would_draw_of_their_scores(settings: dict[str, Any], gpu: str) -> None:
+def test_gpus_draw_what_the_host_would_draw_of_their_scores(
+    settings: dict[str, Any], gpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Several tokens at a time, however slow the machine is.
+    monkeypatch.setattr(generation, "_SOON", 1e9)
     on_gpu = model(capacity=200)
     on_gpu.network.to(gpu)
 
