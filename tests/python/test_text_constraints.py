@@ -7,7 +7,7 @@ import json
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ pytest.importorskip("llguidance", reason="the extra text is not installed")
 import loom
 from loom.command_line import main
 from loom.text import ChatTemplate, LanguageModel, Vocabulary
+from loom.text.constraints import form_of
 from text_models import CHAT, SETTINGS, byte_level, decoder, sentence_pieces, write_folder
 
 jsonschema = pytest.importorskip("jsonschema", reason="answers by schema are checked by jsonschema")
@@ -133,6 +134,30 @@ def test_answers_by_schema_are_valid(schema: dict[str, Any], seed: int) -> None:
     assert found.finish == "stop"
     jsonschema.validate(json.loads(found.text), schema)
     assert "\n" not in found.text
+
+
+def test_answers_by_classes_of_pydantic_have_their_fields_alone() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    size = Annotated[int, pydantic.Field(ge=1, le=9)]
+    named: Any = pydantic.create_model("Animal", legs=(size, ...), tail=(bool, True))
+    person: Any = pydantic.create_model(
+        "Person",
+        animals=(Annotated[list[named], pydantic.Field(max_length=2)], ...),
+        properties=(Literal["a", "b"], ...),
+        other=(named | None, ...),
+    )
+    talks = model()
+    for seed in range(6):
+        found = talks.complete("Once", json_schema=person, seed=seed, max_tokens=200)
+        held = json.loads(found.text)
+        assert held.keys() == {"animals", "properties", "other"}
+        assert all({"legs"} <= animal.keys() <= {"legs", "tail"} for animal in held["animals"])
+        person.model_validate(held)
+    # One that keeps other fields may have them, as may a schema that says nothing of them.
+    config = pydantic.ConfigDict(extra="allow")
+    keeps: Any = pydantic.create_model("Keeps", size=(int, ...), __config__=config)
+    assert form_of(json_schema=keeps) == form_of(json_schema=keeps.model_json_schema())
+    assert form_of(json_schema=named) != form_of(json_schema=named.model_json_schema())
 
 
 def test_a_chat_that_fills_in_a_form() -> None:

@@ -41,7 +41,8 @@ def form_of(regex: object = None, json_schema: object = None, grammar: object = 
 
     Args:
         regex: A regular expression of the whole answer.
-        json_schema: A JSON Schema, as an object, as text, or as a model of pydantic; True for any object.
+        json_schema: A JSON Schema, as an object, as text, or as a model of pydantic, whose own fields alone
+            an answer has unless it keeps others (extra="allow"); True for any object.
         grammar: A grammar in Lark's form, or in llama.cpp's (GBNF).
 
     Raises:
@@ -78,7 +79,7 @@ def form_of(regex: object = None, json_schema: object = None, grammar: object = 
 def _json_grammar(library: Any, schema: object) -> str:  # noqa: ANN401 - llguidance
     told = getattr(schema, "model_json_schema", None)
     if callable(told):
-        schema = told()
+        schema = _closed(told())
     elif schema is True:
         schema = {"type": "object"}
     elif isinstance(schema, str):
@@ -97,6 +98,28 @@ def _json_grammar(library: Any, schema: object) -> str:  # noqa: ANN401 - llguid
         return str(library.LLMatcher.grammar_from_json_schema(text, defaults=_JSON))
     except (TypeError, ValueError) as error:
         raise OptionError(f"generate: json_schema: {error}", "json_schema") from error
+
+
+_SCHEMAS = ("items", "prefixItems", "anyOf", "oneOf", "allOf", "additionalProperties")
+_NAMED = ("properties", "$defs")
+
+
+def _closed(schema: Any) -> Any:  # noqa: ANN401 - whatever a schema holds
+    """Returns pydantic's schema of a class without fields that the class would read and throw away.
+
+    The schema says nothing of these, which lets a model write any, and never come to an end.
+    """
+    if isinstance(schema, list):
+        return [_closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    held = {name: _closed(value) if name in _SCHEMAS else value for name, value in schema.items()}
+    for name in _NAMED:
+        if isinstance(held.get(name), dict):
+            held[name] = {each: _closed(value) for each, value in held[name].items()}
+    if "properties" in held:
+        held.setdefault("additionalProperties", False)
+    return held
 
 
 _STUCK = (

@@ -26,8 +26,8 @@ class Options(TypedDict, total=False):
         stream: Which one of several answers with the same seed this is.
         ignore_end: Whether tokens that end an answer are taken as any other.
         regex: A regular expression that the whole answer is to match, in the form of Rust's `regex`.
-        json_schema: A JSON Schema of the answer, as an object, as text, or as a model of pydantic; True for
-            any JSON object.
+        json_schema: A JSON Schema of the answer, as an object, as text, or as a model of pydantic, whose own
+            fields alone the answer has unless it keeps others (extra="allow"); True for any JSON object.
         grammar: A grammar of the answer, in Lark's form or llama.cpp's (GBNF). Of these three one may be
             given; an answer that has as many tokens as it may have can end before it is whole.
         draft: What guesses tokens ahead, for the network to look at several at once: "lookup" for what has
