@@ -69,6 +69,11 @@ def test_what_pages_ask_is_answered(server: Server, alone: LanguageModel) -> Non
         "seed": 0,
         "user": "someone",
         "metadata": {"chat_id": "a"},
+        "store": False,
+        "service_tier": "auto",
+        "safety_identifier": "someone",
+        "prompt_cache_key": "a",
+        "prompt_cache_retention": "24h",
         "tools": None,
         "response_format": {"type": "text"},
     }

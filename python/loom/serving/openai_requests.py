@@ -17,7 +17,15 @@ __all__ = ["ChatRequest", "CompletionRequest", "EmbeddingRequest", "RequestError
 _USUAL_COMPLETION = 16
 """The most tokens of a completion for which a request does not say, as with OpenAI."""
 
-_IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
+_IGNORED = (
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+)
 """What a request may say to those who keep accounts, and which changes no answer."""
 
 _SAMPLING = {
