@@ -25,6 +25,7 @@ from loom.network import Network
 from loom.trainer import Trainer
 from loom.training.automatic import settled
 from loom.training.config import TrainingConfig, check_training
+from loom.training.feed import Form
 from loom.training.identity import data_identity, settings_identity
 from loom.training.labelling import as_known, learn_classes
 from loom.training.named_targets import settled_by_targets
@@ -316,6 +317,10 @@ def _parts(
         )
     given: Any = data
     batch = source.batch
+    if config.class_weight is not None:
+        form = Form.of(engine_of(network), config)
+        if not form.counts(form.examples(batch)):
+            raise form.nothing_counts("data")
     if engine_of(network).ports is not None:
         # A trainer takes names.
         batch = given if isinstance(given, TrainingBatch) else TrainingBatch(*given)

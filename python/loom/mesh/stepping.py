@@ -20,7 +20,16 @@ from loom.engine import engine_of
 from loom.engine.labels import as_indices
 from loom.errors import ConfigError, DataError
 from loom.grid import locate_given
-from loom.losses import AUTO, OwnLoss, is_classification, suited
+from loom.losses import (
+    AUTO,
+    ClassWeight,
+    OwnLoss,
+    class_count,
+    expand_class_weight,
+    has_weight,
+    is_classification,
+    suited,
+)
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe, watch_settings
 from loom.mesh.keeping import MeshKeeper
@@ -176,6 +185,8 @@ class Stepper:
         by_output = settings.loss if isinstance(settings.loss, Mapping) else {}
         self._of_outputs = target_kinds(by_output)
         self._classes = not by_output and is_classification(settings.loss)
+        of_one = None if by_output else cast("ClassWeight | None", settings.class_weight)
+        self._of_classes = expand_class_weight(of_one, class_count(self._shape))
         self._native = _native.Stepper(native_mesh(self.mesh), learning, *self._made_of)
         record_of(self.mesh.network).judged_by = settings
 
@@ -213,7 +224,8 @@ class Stepper:
                 is nothing to learn.
 
         Returns:
-            The loss; None without a target.
+            The loss; None without a target, or where `class_weight` is zero for all of its classes, from
+            which nothing is learned.
 
         Raises:
             ShapeError: The sample does not fit the mesh.
@@ -237,6 +249,10 @@ class Stepper:
             if self._chooses:
                 self._choose(array)
             target = as_target(array, self._shape, classification=self._classes, precision=engine.precision)
+            weights = self._of_classes if target.dtype.kind == "i" else None
+            if weights is not None and not has_weight(target, weights).any():
+                # The mean over rows whose classes have no weight is none.
+                target = None
         loss = self._native.step(sample, target)
         self._seen = True
         return loss

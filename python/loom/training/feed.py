@@ -56,6 +56,8 @@ class Form:
         ports: The names of several outputs; None where there are none.
         kinds: What the loss of each of these takes.
         own: The losses that functions in Python compute, by output; that of a single one by "".
+        class_weight: How much each class counts, of a single output; None where all count alike.
+        label_smoothing: How much of a row's weight goes to all classes alike.
     """
 
     output_shape: tuple[int, ...]
@@ -68,6 +70,8 @@ class Form:
     ports: Ports | None = None
     kinds: Mapping[str, TargetKind] = field(default_factory=dict)
     own: Mapping[str, losses.OwnLoss] = field(default_factory=dict)
+    class_weight: Sequence[float] | None = None
+    label_smoothing: float = 0.0
 
     @classmethod
     def of(cls, engine: Engine, config: TrainingConfig) -> Form:
@@ -85,7 +89,9 @@ class Form:
         listed = config.loss if isinstance(config.loss, Mapping) else {"": config.loss}
         own = {name: loss for name, loss in listed.items() if isinstance(loss, losses.OwnLoss)}
         known = (shape, classification, engine.precision, indices, classes, sizing, named, ports, kinds)
-        return cls(*known, own)
+        of_one = None if named else cast("losses.ClassWeight | None", config.class_weight)
+        of_classes = losses.expand_class_weight(of_one, losses.class_count(shape))
+        return cls(*known, own, of_classes, config.label_smoothing)
 
     def begin(self) -> Form:
         """Returns itself as a run begins, whose losses know nothing of the weights of those before."""
@@ -113,6 +119,45 @@ class Form:
             weight
             if weight is None or isinstance(weight, DividedWeights)
             else as_real_array(weight, self.precision, what="weight"),
+        )
+
+    def counts(self, examples: Examples) -> bool:
+        """Whether any sample counts in the loss: by its weight, and by those of its classes.
+
+        The mean over samples that do not is none.
+        """
+        _, target, weight = examples
+        if weight is not None and not weight.any():
+            return False
+        if self.class_weight is None or all(self.class_weight):
+            return True
+        if target.dtype.kind != "i":
+            of_classes = np.asarray(self.class_weight)
+            # Smoothing gives each row a share of every class.
+            shares = np.moveaxis(target, 1, -1) if target.ndim == 4 else target
+            rows = shares.reshape(len(target), -1, len(of_classes)).any(axis=1)
+            counted = rows @ of_classes + self.label_smoothing * of_classes.sum() > 0
+        else:
+            counted = losses.has_weight(target, self.class_weight)
+        counted = counted.reshape(len(target), -1).any(axis=1)
+        if weight is not None and len(weight) == len(counted):
+            counted = counted & weight.reshape(len(weight), -1).any(axis=1)
+        return bool(counted.any())
+
+    def nothing_counts(self, where: str) -> DataError:
+        """Returns what is told of data in which no sample counts.
+
+        Args:
+            where: What the data is for.
+        """
+        if self.class_weight is None:
+            return DataError(f"{where}: the weight of every sample is zero, and at least one must count")
+        weights = ", ".join(f"{weight:g}" for weight in self.class_weight[:10])
+        told = weights + (", ..." if len(self.class_weight) > 10 else "")
+        return DataError(
+            f"{where}: no sample counts, since class_weight ({told}, by class) is zero for every class that "
+            "there is among the targets: give those that are to count a weight above 0, or take a config "
+            "without class_weight"
         )
 
     def _weights_of(self, output: str, weight: Any) -> Any:  # noqa: ANN401 - as batches have them
@@ -182,6 +227,8 @@ class ArrayFeed:
 
     def __init__(self, source: ArraySource, form: Form, config: TrainingConfig) -> None:
         self.first = form.examples(source.batch)
+        if not form.counts(self.first):
+            raise form.nothing_counts("data")
         rows = config.batch_size * config.accumulate
         self.steps: int | None = -(-source.rows // rows)
         self.order: dict[str, object] = {
@@ -273,6 +320,8 @@ class BatchFeed:
         self._form = form_of(first)
         self.first = copied(self._form.examples(first))
         self._peeked: Examples | None = self.first
+        # What came before a position is not looked at again.
+        self._counted = position is not None or self._form.counts(self.first)
 
     def total_steps(self, config: TrainingConfig) -> int:
         """Returns the length of the whole run; refuses schedules that need one where it is unknown."""
@@ -318,12 +367,15 @@ class BatchFeed:
                 self._next.append(copied(examples) if more else examples)
             if not self._next:
                 self._batches = None
+                if not self._counted:
+                    raise self._form.nothing_counts("data")
         return bool(self._next)
 
     def _converted(self, batch: TrainingBatch) -> Examples:
         examples = self._form.examples(batch)
         if (examples[1].dtype.kind == "i") != (self.first[1].dtype.kind == "i"):
             raise DataError("some batches have class indices as targets and others rows; give one kind only")
+        self._counted = self._counted or self._form.counts(examples)
         return examples
 
     def run(
