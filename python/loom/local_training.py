@@ -30,12 +30,10 @@ from loom.training.identity import data_identity, settings_identity
 from loom.training.labelling import as_known, learn_classes
 from loom.training.named_targets import settled_by_targets
 from loom.training.ported import packed, settled_outputs
+from loom.training.settings import refuse_of_steps
 from loom.training.sharing import Sharing, arithmetic
 
 __all__ = ["LocalResult", "train_locally"]
-
-# What says how the steps of a training are cut and exchanged.
-_OF_STEPS = ("accumulate", "shards", "split_moments", "split_gradients", "exchange")
 
 
 @dataclass(frozen=True)
@@ -124,12 +122,7 @@ def train_locally(
     measured = ("metrics", "early_stopping", "validation_split")
     if refused := [name for name in measured if getattr(config, name)]:
         raise ConfigError(f"{where} does not take {' and '.join(refused)}; evaluate the network afterwards")
-    plain = TrainingConfig()
-    if refused := [name for name in _OF_STEPS if getattr(config, name) != getattr(plain, name)]:
-        raise ConfigError(
-            f"{where} does not take {' and '.join(refused)}: its workers exchange weights, each after "
-            "local_steps steps of its own"
-        )
+    refuse_of_steps(where, config, "its workers exchange weights, each after local_steps steps of its own")
     with Sharing(communicator, count) as shared:
         config = replace(config, device=shared.device(config.device))
         engine_of(network).build()

@@ -24,7 +24,7 @@ from loom.training.labelling import weighed
 from loom.training.named_targets import settled_by_targets
 from loom.training.ported import packed, settled_outputs
 from loom.training.record import record_of
-from loom.training.settings import engine_config
+from loom.training.settings import engine_config, refuse_of_steps
 
 __all__ = ["Trainer"]
 
@@ -45,7 +45,8 @@ class Trainer:
             `Network.measures`.
 
     Raises:
-        ConfigError: A setting is out of range, or the schedule spans the run and nobody says how long it is.
+        ConfigError: A setting is out of range, the schedule spans the run and nobody says how long it is, or
+            the config has `accumulate` or settings of shards: each step is one update.
         DeviceError: The config names a GPU that is not there.
 
     Examples:
@@ -68,7 +69,14 @@ class Trainer:
     ) -> None:
         self.network = network
         engine = engine_of(network)
-        self.config = weighed(engine, settled_outputs(engine, check_training(config)))
+        given = check_training(config)
+        refuse_of_steps(
+            "loom.Trainer",
+            given,
+            "each step is one update by the whole of its batch. Give step larger batches, add up gradients "
+            "by hand, network.backward before network.apply_gradients, or take loom.train",
+        )
+        self.config = weighed(engine, settled_outputs(engine, given))
         if total_steps is None:
             require_known_length(
                 self.config.schedule,

@@ -45,7 +45,7 @@ from loom.training.ported import settled_outputs, target_kinds
 from loom.training.record import record_of
 from loom.training.run_folder import RunFolder
 from loom.training.run_store import RunStore
-from loom.training.settings import engine_config
+from loom.training.settings import engine_config, refuse_of_steps
 from loom.training.sharing import require_alone
 from loom.tweening.config import TweenConfig, check_tween
 
@@ -84,7 +84,7 @@ class Stepper:
 
     Raises:
         ConfigError: A setting is out of range, the schedule spans the run and nobody says how long it is, or
-            the config has regularizers or gradient noise.
+            the config has regularizers, gradient noise, `accumulate` or settings of shards.
         InvalidValueError: The window is shorter than the ticks between two updates, the output cell
             ends in a softmax that the loss computes itself or hands on the input alone, or the tween
             mode is one of the difference modes, whose feedback maps know no ticks.
@@ -125,6 +125,11 @@ class Stepper:
                 "a mesh learns without regularizers and gradient_noise; leave them out, an optimizer's "
                 "weight_decay counts"
             )
+        refuse_of_steps(
+            "a loom.Stepper",
+            settings,
+            "samples come one by one, and how many of them go into an update is said by update_every=",
+        )
         network = mesh.network
         engine = engine_of(network)
         ports = engine.ports

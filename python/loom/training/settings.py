@@ -15,7 +15,10 @@ from loom.measuring import Observe
 from loom.measuring.settings import watch_settings
 from loom.training.config import TrainingConfig
 
-__all__ = ["TargetRule", "base_rate", "engine_config"]
+__all__ = ["TargetRule", "base_rate", "engine_config", "refuse_of_steps"]
+
+# What says how the steps of a training are put together of batches, or cut and exchanged.
+_OF_STEPS = ("accumulate", "shards", "split_moments", "split_gradients", "exchange")
 
 
 class TargetRule(Protocol):
@@ -135,3 +138,19 @@ def _of_engine(loss: Any) -> tuple[Any, dict[str, object] | None]:  # noqa: ANN4
 def base_rate(config: TrainingConfig, tween: TargetRule | None) -> float:
     """Returns the learning rate before the schedule; one that the config gives counts first."""
     return config.rate if tween is None or config.learning_rate is not None else tween.base_rate
+
+
+def refuse_of_steps(where: str, config: TrainingConfig, why: str) -> None:
+    """Refuses settings of how `loom.train` makes steps of batches, where these would go unheard.
+
+    Args:
+        where: Who refuses.
+        config: The settings.
+        why: What is told, and what is to be done.
+
+    Raises:
+        ConfigError: There are such settings.
+    """
+    plain = TrainingConfig()
+    if refused := [name for name in _OF_STEPS if getattr(config, name) != getattr(plain, name)]:
+        raise ConfigError(f"{where} does not take {' and '.join(refused)}: {why}")
