@@ -69,6 +69,7 @@ def create_language_app(
 
     Raises:
         ConfigError: Something else is given.
+        StateError: There is a draft, and the model has recurrent layers.
         MissingExtraError: FastAPI or prometheus-client is not installed.
 
     Examples:

@@ -204,7 +204,7 @@ class LanguageModel:
         Raises:
             ConfigError: A setting is out of range.
             ContextLengthError: The prompt and the answer are longer than the capacity; it is a ConfigError.
-            StateError: The network makes no text.
+            StateError: The network makes no text; or it has recurrent layers, and there is a draft.
         """
         return self._begun(self._tokens(prompt), options)
 
