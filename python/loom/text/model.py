@@ -144,7 +144,10 @@ class LanguageModel:
         return list(self.tokenizer.encode(text, add_special_tokens=special).ids)
 
     def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
-        """Returns the text of tokens.
+        """Returns the text of tokens: that of an answer with these tokens, in pieces and as a whole.
+
+        Bytes that are no part of a character are U+FFFD, each by itself, as SentencePiece has it; by Hugging
+        Face's library one of them turns all single bytes beside it into such marks, whole characters, too.
 
         Args:
             tokens: Their ids.
@@ -157,7 +160,7 @@ class LanguageModel:
         beyond = [token for token in ids if not 0 <= token < 1 << 32]
         if beyond:
             raise ConfigError(f"decode: there is no token {beyond[0]}")
-        return str(self.tokenizer.decode(ids, skip_special_tokens=not special))
+        return self._token_bytes.text(ids, special=special)
 
     def token_bytes(self, token: int) -> bytes:
         """Returns the bytes that a token stands for, which may be a part of a character.
@@ -459,7 +462,7 @@ class LanguageModel:
             sinks,
             makes_probabilities(self.network),
         )
-        return Generation(self._sessions, self.tokenizer, self._token_bytes, tokens, plan)
+        return Generation(self._sessions, self._token_bytes, tokens, plan)
 
     def _most(self, tokens: Sequence[int], wanted: int | None, words: int, *, endless: bool = False) -> int:
         """Returns the most tokens of the answer to a prompt; `endless` where it may go past the capacity."""
