@@ -63,6 +63,7 @@ class LanguageModel:
     Raises:
         ShapeError: The network does not read token ids.
         ConfigError: A setting is out of range.
+        StateError: There is a `cache_dtype`, and the network is on a GPU, or no layer keeps keys and values.
     """
 
     def __init__(
@@ -97,6 +98,9 @@ class LanguageModel:
         """The most tokens of a prompt and its answer together."""
         self.cache_dtype = cache_type("LanguageModel", cache_dtype)
         """What keys and values are kept as; None where that is as the network computes."""
+        if self.cache_dtype is not None:
+            # Where there is no such cache, that is told now, and not with the first answer.
+            network.session(1, cache_dtype=self.cache_dtype)
         self._kept = whole("LanguageModel", "kept", kept, least=0, most=1 << 20)
         self._sessions = Sessions(network, self.capacity, self._kept, self.cache_dtype)
         self.lock = self._sessions.lock
