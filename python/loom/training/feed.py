@@ -20,6 +20,7 @@ from loom.engine.ports import Ports
 from loom.engine.sizing import Sizing
 from loom.engine.told import classes_of
 from loom.errors import ConfigError, DataError
+from loom.training.class_axis import check_class_axis, leads_with_channels
 from loom.training.config import TrainingConfig
 from loom.training.labelling import indexed, takes_labels
 from loom.training.ported import OutputParts, target_kinds
@@ -58,6 +59,7 @@ class Form:
         own: The losses that functions in Python compute, by output; that of a single one by "".
         class_weight: How much each class counts, of a single output; None where all count alike.
         label_smoothing: How much of a row's weight goes to all classes alike.
+        channels_first: Whether the output's last axis is hardly that of the classes which its loss looks for.
     """
 
     output_shape: tuple[int, ...]
@@ -72,6 +74,7 @@ class Form:
     own: Mapping[str, losses.OwnLoss] = field(default_factory=dict)
     class_weight: Sequence[float] | None = None
     label_smoothing: float = 0.0
+    channels_first: bool = False
 
     @classmethod
     def of(cls, engine: Engine, config: TrainingConfig) -> Form:
@@ -91,7 +94,8 @@ class Form:
         known = (shape, classification, engine.precision, indices, classes, sizing, named, ports, kinds)
         of_one = None if named else cast("losses.ClassWeight | None", config.class_weight)
         of_classes = losses.expand_class_weight(of_one, losses.class_count(shape))
-        return cls(*known, own, of_classes, config.label_smoothing)
+        first = classification and leads_with_channels(engine)
+        return cls(*known, own, of_classes, config.label_smoothing, first)
 
     def begin(self) -> Form:
         """Returns itself as a run begins, whose losses know nothing of the weights of those before."""
@@ -173,12 +177,10 @@ class Form:
     def _target(self, target: Any, shape: tuple[int, ...]) -> NDArray[Any]:  # noqa: ANN401 - of any form
         if self.in_rows:
             return as_real_array(target, self.precision, what="target")
-        return as_target(
-            target,
-            shape,
-            classification=self.classification,
-            precision=self.precision,
-        )
+        made = as_target(target, shape, classification=self.classification, precision=self.precision)
+        if self.channels_first:
+            check_class_axis(made, shape)
+        return made
 
     def seen(
         self, rows: NDArray[Any], outputs: NDArray[Any], targets: NDArray[Any], weight: NDArray[Any] | None
