@@ -108,7 +108,7 @@ def test_as_many_channels_as_steps_do_not_tell_where_classes_are(end: str) -> No
     settings: dict[str, Any] = {"loss": "cross_entropy", "learning_rate": 0.05, "verbose": False}
     net = loom.Sequential(ENDS[end], input_shape=(2, 5), seed=1)
     before = net.build().fingerprint()
-    message = r"do not tell which one is meant.*nn\.Permute\(\(1, 0\)\).*nn\.Reshape\(\(5, 5\)\)"
+    message = r"do not tell which is meant.*nn\.Permute\(\(1, 0\)\).*nn\.Reshape\(\(5, 5\)\)"
     config = loom.TrainingConfig(**settings)
     for learns in (
         lambda: net.fit(SERIES, STATES, **settings),

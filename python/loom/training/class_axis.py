@@ -64,7 +64,7 @@ def check_class_axis(target: NDArray[Any], output_shape: tuple[int, ...]) -> Non
         if output_shape[1:] == output_shape[:-1]:
             raise ShapeError(
                 f"target: the output ({told}) has its channels first, and losses look for classes in the "
-                f"last axis; where both have {output_shape[0]} places, class indices do not tell which one is "
+                f"last axis; where both have {output_shape[0]} places, class indices do not tell which is "
                 f"meant. If the channels are the classes, {there}; {here}"
             )
         return

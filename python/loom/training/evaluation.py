@@ -33,7 +33,7 @@ from loom.training.ported import (
     settled_outputs,
 )
 from loom.training.record import record_of
-from loom.training.settings import engine_config
+from loom.training.settings import engine_config, with_own_losses
 from loom.training.sized import dealt
 from loom.training.trainable import TrainableNetwork
 
@@ -139,7 +139,6 @@ def evaluate(
         given = cast("Data", dealt(engine, settled, given)[0])
     known = as_known(engine, given, settled)
     judged, source = settled_by_source(network, settled, as_source(known))
-    Form.of(engine, judged).begin()
     evaluation = Evaluation(network, judged, source)
     deviates = flag("evaluate", "deviation", deviation)
     if deviates and isinstance(settled.loss, Mapping):
@@ -163,6 +162,7 @@ class Evaluation:
 
     def __init__(self, network: HasEngine, config: TrainingConfig, source: Source) -> None:
         self._engine = engine_of(network)
+        config = with_own_losses(config)
         self._form = Form.of(self._engine, config)
         self._config = engine_config(config, self._form.output_shape)
         named = isinstance(config.loss, Mapping)

@@ -97,11 +97,10 @@ class Form:
         first = classification and leads_with_channels(engine)
         return cls(*known, own, of_classes, config.label_smoothing, first)
 
-    def begin(self) -> Form:
-        """Returns itself as a run begins, whose losses know nothing of the weights of those before."""
+    def forget_weights(self) -> None:
+        """Has the losses forget how much samples have counted."""
         for loss in self.own.values():
             loss.forget_weights()
-        return self
 
     def examples(self, batch: TrainingBatch) -> Examples:
         """Converts samples, targets and weights to what the engine takes, once."""
