@@ -297,7 +297,7 @@ class LayerHandle:
 
     @property
     def trainable(self) -> bool:
-        """Whether an optimizer may move the parameters."""
+        """Whether an optimizer may move the parameters; running statistics do in training anyway."""
         return self._engine.native.trainable(self.at)
 
     @trainable.setter
