@@ -418,7 +418,10 @@ def _samples(stream: Stream, keeper: MeshKeeper | None) -> Iterator[object]:
     goes_on = keeper is not None and keeper.position is not None
     if keeper is not None and goes_on:
         anything.load_state_dict(keeper.position)
-    found: Iterator[object] = iter(anything)
+    try:
+        found: Iterator[object] = iter(anything)
+    except TypeError as error:
+        raise DataError(f"train_stepping: stream must give (x, y) pairs, got {shown(stream)}") from error
     for _ in range(0 if keeper is None or goes_on else keeper.before.samples):
         next(found, None)
     return found

@@ -79,7 +79,8 @@ def create_language_app(
     """
     for module in ("fastapi", "prometheus_client"):
         require(module, extra="serve", purpose="serving language models")
-    if not hasattr(model, "encode"):
+    # A text, such as a path, has an `encode`, too.
+    if not hasattr(model, "tokens_behind"):
         raise ConfigError(
             "create_language_app: expected a loom.text.LanguageModel, which loom.text.load(path) returns, "
             f"got {type(model).__name__}; create_app serves networks"
