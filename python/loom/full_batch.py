@@ -93,7 +93,7 @@ class LBFGS:
             raise ConfigError('LBFGS: say what is minimised: TrainingConfig(loss="mse")')
         self.network = network
         self.config = weighed(engine, settled_outputs(engine, chosen))
-        self.history = whole("LBFGS", "history", history, least=1)
+        self.history = whole("LBFGS", "history", history, least=1, most=1 << 31)
         self.learning_rate = real("LBFGS", "learning_rate", learning_rate, above=0.0)
         if line_search is not None:
             choice("LBFGS", "line_search", line_search, ("wolfe",))

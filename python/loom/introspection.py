@@ -94,7 +94,8 @@ class Description(TabularReport):
     def __getitem__(self, name: str) -> CallableDescription:
         """Returns the entry of a name; a ConfigError that suggests the nearest where there is none."""
         found = {entry.name: entry for entry in self.entries}
-        if name not in found:
+        # A list cannot be looked up.
+        if name not in list(found):
             raise unknown(f"name of {self.of}", name, found)
         return found[name]
 

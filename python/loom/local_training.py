@@ -25,16 +25,15 @@ from loom.network import Network
 from loom.trainer import Trainer
 from loom.training.automatic import settled
 from loom.training.config import TrainingConfig, check_training
+from loom.training.feed import Form
 from loom.training.identity import data_identity, settings_identity
 from loom.training.labelling import as_known, learn_classes
 from loom.training.named_targets import settled_by_targets
 from loom.training.ported import packed, settled_outputs
+from loom.training.settings import refuse_of_steps
 from loom.training.sharing import Sharing, arithmetic
 
 __all__ = ["LocalResult", "train_locally"]
-
-# What says how the steps of a training are cut and exchanged.
-_OF_STEPS = ("accumulate", "shards", "split_moments", "split_gradients", "exchange")
 
 
 @dataclass(frozen=True)
@@ -123,12 +122,7 @@ def train_locally(
     measured = ("metrics", "early_stopping", "validation_split")
     if refused := [name for name in measured if getattr(config, name)]:
         raise ConfigError(f"{where} does not take {' and '.join(refused)}; evaluate the network afterwards")
-    plain = TrainingConfig()
-    if refused := [name for name in _OF_STEPS if getattr(config, name) != getattr(plain, name)]:
-        raise ConfigError(
-            f"{where} does not take {' and '.join(refused)}: its workers exchange weights, each after "
-            "local_steps steps of its own"
-        )
+    refuse_of_steps(where, config, "its workers exchange weights, each after local_steps steps of its own")
     with Sharing(communicator, count) as shared:
         config = replace(config, device=shared.device(config.device))
         engine_of(network).build()
@@ -316,6 +310,10 @@ def _parts(
         )
     given: Any = data
     batch = source.batch
+    if config.class_weight is not None:
+        form = Form.of(engine_of(network), config)
+        if not form.counts(form.examples(batch)):
+            raise form.nothing_counts("data")
     if engine_of(network).ports is not None:
         # A trainer takes names.
         batch = given if isinstance(given, TrainingBatch) else TrainingBatch(*given)

@@ -174,9 +174,10 @@ def find_rate(
     rates: list[float] = []
     losses: list[float] = []
     smoothed: list[float] = []
-    mean, exploded = 0.0, False
+    mean, exploded, counts = 0.0, False, False
     for step, batch in zip(range(count), batches(source, config), strict=False):
         examples = rehearsal.prepare(batch)
+        counts = counts or rehearsal.form.counts(examples)
         try:
             loss, rate = rehearsal.step(examples)
         except NonFiniteError:
@@ -195,6 +196,8 @@ def find_rate(
         if step >= _FEWEST and smoothed[-1] > smoothed[0] and rise > (_EXPLODED - 1) * abs(best):
             exploded = True
             break
+    if not counts:
+        raise rehearsal.form.nothing_counts("data")
     if len(rates) < 3:
         raise DataError(
             f"the loss exploded after {len(rates)} steps, at a rate of {first:g}: look at the data and the "

@@ -24,7 +24,7 @@ from loom.training.labelling import weighed
 from loom.training.named_targets import settled_by_targets
 from loom.training.ported import packed, settled_outputs
 from loom.training.record import record_of
-from loom.training.settings import engine_config
+from loom.training.settings import engine_config, refuse_of_steps, with_own_losses
 
 __all__ = ["Trainer"]
 
@@ -45,7 +45,8 @@ class Trainer:
             `Network.measures`.
 
     Raises:
-        ConfigError: A setting is out of range, or the schedule spans the run and nobody says how long it is.
+        ConfigError: A setting is out of range, the schedule spans the run and nobody says how long it is, or
+            the config has `accumulate` or settings of shards: each step is one update.
         DeviceError: The config names a GPU that is not there.
 
     Examples:
@@ -68,7 +69,14 @@ class Trainer:
     ) -> None:
         self.network = network
         engine = engine_of(network)
-        self.config = weighed(engine, settled_outputs(engine, check_training(config)))
+        given = check_training(config)
+        refuse_of_steps(
+            "loom.Trainer",
+            given,
+            "each step is one update by the whole of its batch. Give step larger batches, add up gradients "
+            "by hand, network.backward before network.apply_gradients, or take loom.train",
+        )
+        self.config = weighed(engine, settled_outputs(engine, given))
         if total_steps is None:
             require_known_length(
                 self.config.schedule,
@@ -95,8 +103,9 @@ class Trainer:
 
     def _follow(self, config: TrainingConfig) -> None:
         """Takes up the settings, once the loss is among them."""
+        config = with_own_losses(config)
         self.config = config
-        self._form = Form.of(engine_of(self.network), config).begin()
+        self._form = Form.of(engine_of(self.network), config)
         self._settings = engine_config(config, self._form.output_shape, observe=self._observe)
 
     def __repr__(self) -> str:
@@ -128,6 +137,7 @@ class Trainer:
         batch = cast("TrainingBatch", packed(engine, self.config, seen))
         if is_open(self.config):
             self._follow(settled_by_target(engine, self.config, batch.target))
+        self._form.forget_weights()
         examples = self._form.examples(batch)
         classes = examples[1].dtype.kind == "i"
         if self._trainer is None or self._revision != engine.revision:

@@ -73,6 +73,37 @@ def test_equal_weights_are_none_and_another_run_begins_without() -> None:
     np.testing.assert_allclose(gradient, 2 * (X[:, :2] - Y) / 16)
 
 
+@pytest.mark.parametrize(
+    ("loss", "target"), [(losses.OwnLoss(of_batch), Y), (losses.Triplet(), LABELS)], ids=["own", "triplet"]
+)
+def test_runs_that_share_a_loss_know_nothing_of_each_others_weights(loss: Any, target: Array) -> None:
+    """One is told that weights are nothing to such a loss, and the others go on as if it was not there."""
+    settings = config(loss)
+    alone, mixed = net(), net()
+    first, second = loom.Trainer(alone, settings), loom.Trainer(mixed, settings)
+    wanted = [first.step(X, target) for _ in range(4)]
+    other = loom.Trainer(net(), settings)
+    found = []
+    for _ in range(4):
+        with pytest.raises(ConfigError, match="one number"):
+            other.step(X, target, WEIGHTS)
+        found.append(second.step(X, target))
+        with pytest.raises(ConfigError, match="one number"):
+            mixed.evaluate((X, target, WEIGHTS), settings)
+    assert found == wanted
+    assert alone.fingerprint() == mixed.fingerprint()
+    # A step without weights is one, whatever was refused before.
+    assert other.step(X, target) == wanted[0]
+
+    # A run that begins takes nothing back of what another knows of its weights.
+    class Begins(loom.Callback):
+        def on_train_batch_begin(self, batch: int, logs: Any) -> None:
+            loom.Trainer(net(), settings)
+
+    with pytest.raises(ConfigError, match="one number"):
+        loom.train(net(), (X, target, WEIGHTS), settings, callbacks=[Begins()])
+
+
 def test_of_named_outputs_those_that_are_weighted_count() -> None:
     def towers() -> loom.Network:
         both = loom.Network(input_shape=3, grid=(1, 3), precision="float64", seed=2)

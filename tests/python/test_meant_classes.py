@@ -94,6 +94,54 @@ def test_single_outputs_that_nothing_trained_tell_two_classes_everywhere() -> No
     np.testing.assert_array_equal(shares.predict_probabilities(images), shares.predict(images))
 
 
+SERIES = RNG.normal(size=(90, 2, 5)).astype("float32")
+STATES = np.digitize(SERIES.sum(axis=1), [-1.5, -0.5, 0.5, 1.5])
+ENDS: dict[str, list[nn.Layer]] = {
+    "bare": [nn.Conv1D(5, 3, padding="same")],
+    "behind others": [nn.Conv1D(5, 3, padding="same"), nn.BatchNorm(), nn.Dropout(0.1), nn.Softmax()],
+    "inside": [nn.Sequential([nn.Conv1D(5, 3, padding="same"), nn.Activation("tanh")])],
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_as_many_channels_as_steps_do_not_tell_where_classes_are(end: str) -> None:
+    settings: dict[str, Any] = {"loss": "cross_entropy", "learning_rate": 0.05, "verbose": False}
+    net = loom.Sequential(ENDS[end], input_shape=(2, 5), seed=1)
+    before = net.build().fingerprint()
+    message = r"do not tell which is meant.*nn\.Permute\(\(1, 0\)\).*nn\.Reshape\(\(5, 5\)\)"
+    config = loom.TrainingConfig(**settings)
+    for learns in (
+        lambda: net.fit(SERIES, STATES, **settings),
+        lambda: net.fit([(SERIES, STATES)], config),
+        lambda: net.fit(SERIES, STATES, verbose=False),
+        lambda: loom.Trainer(net, config).step(SERIES, STATES),
+        lambda: loom.evaluate(net, (SERIES, STATES), config),
+    ):
+        with pytest.raises(loom.ShapeError, match=message):
+            learns()
+    assert net.fingerprint() == before
+    # Shares tell by adding up to 1.
+    shares = np.eye(5)[STATES]
+    with pytest.raises(loom.ShapeError, match=r"along the channels of \(rows, 5, 5\).*targets go likewise"):
+        net.fit(SERIES, shares.transpose(0, 2, 1), **settings)
+    assert loom.evaluate(net, (SERIES, shares), config)["loss"] > 0
+    # As both messages say.
+    turned = loom.Sequential([*ENDS[end], nn.Permute((1, 0))], input_shape=(2, 5), seed=1)
+    turned.fit(SERIES, STATES, epochs=60, ignore_findings="all", **settings)
+    if end == "bare":
+        assert turned.evaluate((SERIES, STATES), metrics=["accuracy"])["accuracy"] > 0.6
+    meant = loom.Sequential([*ENDS[end], nn.Reshape((5, 5))], input_shape=(2, 5), seed=1)
+    assert meant.fit(SERIES, STATES, ignore_findings="all", **settings).loss_history
+
+
+def test_places_along_a_series_may_be_classes() -> None:
+    """Where a span begins and ends, which other extents tell."""
+    net = loom.Sequential([nn.Conv1D(2, 3, padding="same")], input_shape=(2, 5), seed=1)
+    spans = np.stack([SERIES[:, 0].argmax(-1), SERIES[:, 1].argmin(-1)], axis=1)
+    net.fit(SERIES, spans, loss="cross_entropy", epochs=60, learning_rate=0.1, verbose=False)
+    assert net.evaluate((SERIES, spans), metrics=["accuracy"])["accuracy"] > 0.9
+
+
 def test_outputs_under_dice_are_scores() -> None:
     """Its sigmoid is above one half where the output is above 0, and so are masks."""
     scores = np.array([[0.3, -0.3, 0.4, -2.0]]).reshape(1, 1, 2, 2)

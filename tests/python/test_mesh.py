@@ -343,6 +343,9 @@ def test_what_does_not_fit_is_refused() -> None:
     for unheard in ({"regularizers": {"*": {"l2": 0.1}}}, {"gradient_noise": 0.1}):
         with pytest.raises(loom.ConfigError, match="without regularizers and gradient_noise"):
             loom.train_stepping(mesh, [], config(**unheard))
+    for name in ("accumulate", "shards"):
+        with pytest.raises(loom.ConfigError, match=f"does not take {name}.*update_every="):
+            loom.Stepper(mesh, config(**{name: 4}))
     with pytest.raises(loom.DataError, match="pairs"):
         loom.train_stepping(mesh, [np.ones((2, 1, 3))], config())  # type: ignore[list-item]
     net[0, 1].add(nn.Dense(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,3 +60,37 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
         net = loom.Sequential([nn.Dense(12), layer], input_shape=6)
         with pytest.raises(loom.ShapeError, match=message):
             net.predict(np.zeros((1, 6), np.float32))
+
+
+def test_frozen_batch_norm_goes_on_by_the_batch_as_freeze_says() -> None:
+    """As PyTorch's with requires_grad=False; what computes once, by predict, stays as Keras has it."""
+    draws = np.random.default_rng(5)
+    x = draws.normal(3.0, 2.0, size=(64, 4))
+    y = x[:, :1] - x[:, 1:2]
+    settings: dict[str, Any] = {"batch_size": 64, "verbose": False, "ignore_findings": "all"}
+
+    def made(momentum: float = 0.1) -> loom.Network:
+        layers = [nn.BatchNorm(momentum=momentum), nn.Dense(3, activation="tanh"), nn.Dense(1)]
+        net = loom.Sequential(layers, input_shape=4, precision="float64", seed=2).build()
+        net.layers[0].set_state("running_mean", np.full(4, 1.0))
+        return net.freeze("batch_norm")
+
+    for momentum in (0.1, 0.0):
+        net = made(momentum)
+        output = net.forward(x)
+        normalised = (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-5)
+        np.testing.assert_allclose(net.layers[0].activation, normalised, atol=1e-12)
+        assert output.shape == (64, 1)
+        net.zero_gradients()
+        net = made(momentum)
+        net.fit(x, y, epochs=1, **settings)
+        wanted = (1 - momentum) * 1.0 + momentum * x.mean(axis=0)
+        np.testing.assert_allclose(net.layers[0].states["running_mean"], wanted, atol=1e-12)
+        np.testing.assert_array_equal(net.layers[0].parameters["weight"], np.ones(4))
+    base = made().cut(until="0.0.0.0")
+    before = base.fingerprint()
+    head = loom.Sequential([nn.Dense(1)], input_shape=4, precision="float64", seed=3)
+    head.fit(base.predict(x), y, epochs=30, learning_rate=0.1, **settings)
+    assert base.fingerprint() == before
+    whole = loom.Sequential([*base.layers, *head.layers], input_shape=4, precision="float64")
+    np.testing.assert_allclose(whole.predict(x), head.predict((x - 1.0) / np.sqrt(1.0 + 1e-5)), atol=1e-12)

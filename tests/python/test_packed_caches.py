@@ -209,3 +209,24 @@ def test_language_models_answer_from_packed_caches(kind: Any, tmp_path: Path) ->
     assert on[0].tokens == on[1].tokens
     with pytest.raises(SerializationError, match=f"as {kind}, this model keeps them as the network computes"):
         plain.load_cache(path)
+
+
+@pytest.mark.parametrize("kind", ["float16", "q8_0"])
+def test_a_language_model_that_cannot_keep_them_so_is_told_before_it_answers(
+    kind: Any, gpu: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("tokenizers", reason="the extra text is not installed")
+    from loom.text import LanguageModel
+    from text_models import SETTINGS, byte_level, write_folder
+    from text_models import decoder as speaker
+
+    folder = write_folder(tmp_path / "model", speaker(400), byte_level(), **SETTINGS)
+    for device in ("gpu", gpu):
+        with pytest.raises(StateError, match=f'kept as {kind} on processors alone: device="cpu"'):
+            loom.text.load(folder, device=device, cache_dtype=kind)
+    with pytest.raises(StateError, match="on processors alone"):
+        LanguageModel(speaker(400).to(gpu), byte_level(), cache_dtype=kind)
+    layers = [nn.Embedding(400, 8), nn.GRU(8, return_sequences=True), nn.Dense(400)]
+    with pytest.raises(StateError, match="no layer of this network keeps keys and values"):
+        LanguageModel(loom.Sequential(layers, input_shape=16), byte_level(), cache_dtype=kind)
+    assert loom.text.load(folder, device=gpu).complete("Once", max_tokens=2, seed=1).tokens

@@ -121,10 +121,63 @@ def test_streams_of_bytes_say_what_the_tokens_say(tokens: list[int], before: int
     tokenizer = byte_level_once()
     # What goes before ends in a whole character.
     start = tokenizer.encode("é森 a"[:before]).ids
-    stream = TextStream(tokenizer, TokenBytes(tokenizer), start)
+    stream = TextStream(TokenBytes(tokenizer), start)
     pieces = [*map(stream.add, tokens), stream.finish()]
     assert "".join(pieces) == tokenizer.decode(start + tokens).removeprefix(tokenizer.decode(start))
     assert all(not piece.endswith("\ufffd") for piece in pieces[:-1])
+
+
+BYTES = st.one_of(
+    st.binary(min_size=1, max_size=3),
+    st.sampled_from(["é", "世", "🐈", "a", "\n"]).map(str.encode),
+    st.sampled_from([b"\xe4\xb8", b"\xf0\x9f\x90", b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf"]),
+)
+
+
+def _with_marks(held: bytes) -> str:
+    """What SentencePiece makes of bytes: characters, and a mark for each byte that is no part of one."""
+    text = ""
+    while held:
+        sizes = (size for size in range(1, 5) if held[:size].decode(errors="ignore").encode() == held[:size])
+        size = next((size for size in sizes if len(held) >= size), 0)
+        text += held[:size].decode() if size else "\ufffd"
+        held = held[size or 1 :]
+    return text
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(BYTES, st.sampled_from(["two", "森", " "])), max_size=6), st.data())
+@example([b"\xc3\xa9", b"\xff"], None)
+def test_streams_of_broken_bytes_are_what_all_their_tokens_say(
+    parts: list[bytes | str], data: st.DataObject | None
+) -> None:
+    tokenizer = sentence_pieces_once()
+    tokens = tokenizer.encode("森").ids
+    wanted = tokenizer.decode(tokens)
+    run = b""
+    for part in parts:
+        if isinstance(part, bytes):
+            tokens += [tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in part]
+            run += part
+            if data is not None and data.draw(st.booleans()):
+                # What is not written does not part what stands beside it.
+                tokens.append(tokenizer.token_to_id("<s>"))
+            continue
+        wanted, run = wanted + _with_marks(run), b""
+        mine = TokenBytes(tokenizer).behind(part)
+        assert mine is not None
+        if any(tokenizer.id_to_token(token).startswith("<0x") for token in mine):
+            run = part.encode()
+        else:
+            wanted += part
+        tokens += mine
+    wanted += _with_marks(run)
+    assert piece_model().decode(tokens) == wanted
+    stream = TextStream(TokenBytes(tokenizer))
+    pieces = [*map(stream.add, tokens), stream.finish()]
+    assert "".join(pieces) == wanted
+    if "\ufffd" not in wanted:
+        assert wanted == tokenizer.decode(tokens)
 
 
 @settings(deadline=None)
@@ -135,10 +188,15 @@ def test_streams_of_pieces_say_what_the_tokens_say(texts: list[str], data: st.Da
     cut = data.draw(st.integers(0, len(tokens)))
     while "\ufffd" in tokenizer.decode(tokens[:cut]):
         cut -= 1
-    stream = TextStream(tokenizer, TokenBytes(tokenizer), tokens[:cut])
+    stream = TextStream(TokenBytes(tokenizer), tokens[:cut])
     pieces = [*map(stream.add, tokens[cut:]), stream.finish()]
     assert tokenizer.decode(tokens[:cut]) + "".join(pieces) == tokenizer.decode(tokens)
     assert not any("\ufffd" in piece for piece in pieces)
+
+
+@cache
+def piece_model() -> LanguageModel:
+    return LanguageModel(decoder(450), sentence_pieces_once())
 
 
 byte_level_once = cache(byte_level)
@@ -168,7 +226,7 @@ def test_streams_go_on_from_any_place_of_a_text(
     for cut in range(len(tokens)):
         # A character within which the text before ends is told with what ends it.
         known = whole[: len(begun) + len(b"".join(map(held.of, tokens[:cut])).decode(errors="ignore"))]
-        stream = TextStream(tokenizer, held, [*start, *tokens[:cut]])
+        stream = TextStream(held, [*start, *tokens[:cut]])
         pieces = [*map(stream.add, tokens[cut:]), stream.finish()]
         assert known + "".join(pieces) == whole
 

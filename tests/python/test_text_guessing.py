@@ -151,9 +151,17 @@ def test_what_cannot_guess(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     layers = [nn.Embedding(400, 8), nn.GRU(8, return_sequences=True), nn.Dense(400)]
     recurrent = LanguageModel(loom.Sequential(layers, input_shape=16, seed=2), TOKENIZER, capacity=50)
     plain = recurrent.complete([7, 8, 7, 8], max_tokens=9, temperature=0)
-    with pytest.raises(loom.StateError, match="generate without draft="):
-        recurrent.complete([7, 8, 7, 8], max_tokens=30, temperature=2.0, seed=1, draft=made(seed=5))
+    # Before anything is read, rather than where a guess is wrong.
+    for guesses in (made(seed=5), "lookup"):
+        with pytest.raises(loom.StateError, match="generate without draft="):
+            recurrent.generate([7, 8, 7, 8], max_tokens=30, draft=guesses)  # type: ignore[arg-type]
+        with pytest.raises(loom.StateError, match="generate without draft="):
+            pytest.importorskip("loom.serving").create_language_app(recurrent, draft=guesses)
     assert recurrent.complete([7, 8, 7, 8], max_tokens=9, temperature=0).tokens == plain.tokens
+    # As the smaller model it reads the text anew after a wrong guess.
+    options: Any = {"max_tokens": 30, "temperature": 2.0, "seed": 1}
+    guessed = made(capacity=50).complete([7, 8, 7, 8], draft=recurrent, **options)
+    assert guessed.tokens == made(capacity=50).complete([7, 8, 7, 8], **options).tokens
     # On the command line.
     big = write_folder(tmp_path / "big", decoder(400), TOKENIZER, **SETTINGS)
     small = write_folder(tmp_path / "small", decoder(400, blocks=1), TOKENIZER, **SETTINGS)

@@ -156,6 +156,15 @@ def test_accumulation_equals_a_larger_batch() -> None:
             np.testing.assert_allclose(values, expected[name], rtol=1e-10, atol=1e-13)
 
 
+@pytest.mark.parametrize("unheard", [{"accumulate": 4}, {"shards": 2}, {"exchange": "int8"}])
+def test_a_trainer_refuses_what_its_single_steps_would_pass_over(unheard: dict[str, Any]) -> None:
+    with pytest.raises(loom.ConfigError, match=f"does not take {next(iter(unheard))}: each step is one upd"):
+        loom.Trainer(mlp(), quiet(**unheard))
+    estimator = pytest.importorskip("loom.sklearn").LoomClassifier(options=unheard)
+    with pytest.raises(loom.ConfigError, match=f"^partial_fit does not take {next(iter(unheard))}"):
+        estimator.partial_fit(*blobs(), classes=[0, 1, 2])
+
+
 def test_a_generator_gives_one_epoch_and_nothing_is_lost() -> None:
     net, other = mlp(), mlp()
     loom.train(net, iter(Batches(45)), quiet())

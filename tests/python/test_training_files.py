@@ -314,6 +314,69 @@ def test_where_a_network_is_saved_is_checked_before_it_learns(
     assert "saved runs/a/trees.loom" in trained(settings(save="runs/a/trees.loom", run="runs/a"), capsys)
 
 
+def _years() -> str:
+    """A table whose columns are called by years; the last one is told by the first."""
+    x, _ = trees()
+    rows = np.column_stack([x, x[:, 0] + x[:, 1]]).round(3)
+    return "2019,2020,2021\n" + "".join(",".join(map(str, row)) + "\n" for row in rows.tolist())
+
+
+@pytest.mark.parametrize("told", [{"header": True}, {"target": "2021"}, {"features": ["2019", "2020"]}])
+def test_a_line_of_names_may_be_numbers(
+    told: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("years.csv").write_text(_years())
+    layers = {"layers": [{"type": "dense", "units": 1}]}
+    mine = settings(network=layers, data={"file": "years.csv", **told})
+    mine["training"] = {"epochs": 1, "verbose": False, "loss": "mse"}
+    Path("t.json").write_text(json.dumps(mine))
+    planned = plan(read_settings("t.json"), folder)
+    x, _ = trees()
+    np.testing.assert_array_equal(np.asarray(planned.data[0]), x.astype(np.float32))  # type: ignore[index]
+    assert "first line" not in capsys.readouterr().err
+    trained(mine, capsys)
+    net = loom.load("trees.loom")
+    # They are found by their names, in another order and without being told; and told where nobody knows.
+    wanted = net.predict(x)
+    turned = "2020,2019\n" + "".join(f"{b},{a}\n" for a, b in x.tolist())
+    Path("turned.csv").write_text(turned)
+    assert main(["predict", "trees.loom", "--input", "turned.csv", "--output", "y.npy"]) == 0
+    np.testing.assert_allclose(np.load("y.npy"), wanted, rtol=1e-6)
+    net.card = loom.ModelCard()
+    net.save("unknown.loom")
+    Path("straight.csv").write_text("2019,2020\n" + "".join(f"{a},{b}\n" for a, b in x.tolist()))
+    told_so = ["predict", "unknown.loom", "--input", "straight.csv", "--output", "y.npy"]
+    assert main([*told_so, "--header"]) == 0
+    np.testing.assert_allclose(np.load("y.npy"), wanted, rtol=1e-6)
+    assert main([*told_so, "--no-header"]) == 0
+    assert len(np.load("y.npy")) == len(x) + 1
+
+
+def test_a_first_line_that_may_be_names_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("years.csv").write_text(_years())
+    mine = settings(network={"layers": [{"type": "dense", "units": 1}]}, data={"file": "years.csv"})
+    mine["training"] = {"epochs": 1, "verbose": False, "loss": "mse"}
+
+    def told(**data: Any) -> tuple[int, str]:
+        Path("t.json").write_text(json.dumps({**mine, "data": {"file": "years.csv", **data}}))
+        status = main(["train", "--dry-run", "t.json"])
+        return status, capsys.readouterr().err
+
+    status, error = told()
+    assert status == 0
+    assert "the first line (2019, 2020, 2021, ...) is read as a row" in error
+    assert "header = true" in error
+    assert "first line" not in told(header=False)[1]
+    status, error = told(target="2022")
+    assert status == 1
+    assert "header = true in the data's settings says so" in error
+    Path("years.csv").write_text(_years().replace("2019", "first"))
+    status, error = told()
+    assert status == 1
+    assert "'first' is no number, and others beside it are" in error
+    assert told(header=True)[0] == 0
+
+
 def test_what_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = settings()["data"]
     for changes, reason in (

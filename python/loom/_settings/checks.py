@@ -165,6 +165,19 @@ def items(value: object) -> tuple[object, ...] | None:
     return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else None
 
 
+def sequence(value: object) -> list[Any] | None:
+    """Returns the items of anything that has some, or None for anything else; text is one thing here.
+
+    An array without axes says that it can be gone through, and cannot.
+    """
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        return None
+    try:
+        return list(value)
+    except TypeError:
+        return None
+
+
 def choice(where: str, name: str, value: object, known: Iterable[_Name]) -> _Name:
     """Returns `value` if it is one of the known names."""
     names = tuple(known)

@@ -7,7 +7,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from loom._settings.suggestions import shown
 from loom.callbacks._tracking import Tracker
+from loom.errors import ConfigError
 from loom.extras import require
 
 __all__ = ["MLflowLogger"]
@@ -49,6 +51,10 @@ class MLflowLogger(Tracker):
     ) -> None:
         super().__init__(batches)
         self.experiment, self.name, self.tracking_uri = experiment, name, tracking_uri
+        if tags is not None and not isinstance(tags, Mapping):
+            raise ConfigError(
+                f'MLflowLogger: tags must be texts by name, such as {{"team": "a"}}, got {shown(tags)}'
+            )
         self.tags = dict(tags or {})
         self._mlflow: Any = None
         self._client: Any = None

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from loom._figures import empty_figure, finished
 from loom._palette import COLORS
 from loom._settings.checks import whole
+from loom._settings.suggestions import shown
 from loom.callbacks._gradients import gradients_of
 from loom.callbacks._states import moving
 from loom.callbacks.base import Callback, Logs
@@ -77,8 +78,11 @@ class WeightHistograms(Callback):
     def __init__(
         self, *, sample: tuple[ArrayLike, ArrayLike] | None = None, frequency: int = 1, bins: int = 40
     ) -> None:
-        if sample is not None and len(sample) != 2:
-            raise ConfigError("WeightHistograms: sample must be (x, y), samples and their targets")
+        given: object = sample
+        if given is not None and not (isinstance(given, (tuple, list)) and len(given) == 2):
+            raise ConfigError(
+                f"WeightHistograms: sample must be (x, y), samples and their targets, got {shown(sample)}"
+            )
         self.sample = sample
         self.frequency = whole("WeightHistograms", "frequency", frequency, least=1)
         self.bins = whole("WeightHistograms", "bins", bins, least=1)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loom import datasets
-from loom._settings.checks import whole
+from loom._settings.checks import flag, whole
 from loom._settings.encoding import Plain
 from loom._settings.endings import check_ending
 from loom._settings.suggestions import shown, unknown
@@ -52,6 +52,8 @@ class DataSettings(Plain):
         target: The column of a .csv file that is to be told; the last one where None. Where the loss is of
             classes, or where it holds words, its values in order are the classes.
         features: The columns that it is told from; all others where None.
+        header: Whether the first line of a .csv file names its columns. Where None it does if there is no
+            number among its cells, or if `target` and `features` stand there.
         x: The samples: .npy, or IDX.
         y: Their targets: .npy, or IDX.
         mnist: A folder with the four files of MNIST's format; what is for tests there is for validation.
@@ -66,6 +68,7 @@ class DataSettings(Plain):
     file: str | None = None
     target: str | None = None
     features: Sequence[str] | None = None
+    header: bool | None = None
     x: str | None = None
     y: str | None = None
     mnist: str | None = None
@@ -81,9 +84,13 @@ class DataSettings(Plain):
         if len(sources) != 1 or (self.x is None) != (self.y is None):
             raise ConfigError("data: one of file (.npz or .csv), x with y, or mnist says where it is")
         table = self.file is not None and self.file.lower().endswith(".csv")
-        wrong = next((name for name in ("target", "features") if getattr(self, name) is not None), None)
+        of_table = ("target", "features", "header")
+        wrong = next((name for name in of_table if getattr(self, name) is not None), None)
         if wrong and not table:
-            raise ConfigError(f"data: {wrong} names columns of a .csv file")
+            does = "is of the first line" if wrong == "header" else "names columns"
+            raise ConfigError(f"data: {wrong} {does} of a .csv file")
+        if self.header is not None:
+            flag("data", "header", self.header)
         if self.validation is not None and self.file is None:
             raise ConfigError("data: validation is a second file, beside file")
         if self.features is not None and not (
@@ -319,13 +326,16 @@ def _data(
     elif told.file is None:
         data = (read_array(folder / str(told.x)), read_array(folder / str(told.y)))
     elif told.file.lower().endswith(".csv"):
-        table = read_table(folder / told.file)
+        expected = [*([] if told.target is None else [told.target]), *(told.features or ())]
+        table = read_table(folder / told.file, header=told.header, expected=expected)
         columns = _columns(table, told)
         meaning = learned(table, columns[0], classes=classes)
         data = (table.numbers(columns[1]).astype(np.float32), meaning.read(table, columns[0]))
         labels, named = meaning.labels, columns[1] if table.is_named else None
         if told.validation is not None:
-            held = read_table(folder / told.validation)
+            held = read_table(
+                folder / told.validation, header=told.header, expected=(columns[0], *columns[1])
+            )
             _check_columns(held, (columns[0], *columns[1]))
             validation = (held.numbers(columns[1]).astype(np.float32), meaning.read(held, columns[0]))
     else:
@@ -354,4 +364,6 @@ def _columns(table: Table, told: DataSettings) -> tuple[str, list[str]]:
 def _check_columns(table: Table, names: Sequence[str]) -> None:
     for name in names:
         if name not in table.names:
-            raise unknown(f"column of {table.path}", name, table.names)
+            error = unknown(f"column of {table.path}", name, table.names)
+            hint = table.hint("header = true in the data's settings says so")
+            raise ConfigError(f"{error}{hint}")

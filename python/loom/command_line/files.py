@@ -13,6 +13,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
@@ -109,7 +110,11 @@ def read_array(file: str | Path) -> NDArray[Any]:
 
 
 def read_samples(
-    file: str | Path, input_shape: Sequence[int], columns: Sequence[str] | None = None
+    file: str | Path,
+    input_shape: Sequence[int],
+    columns: Sequence[str] | None = None,
+    *,
+    header: bool | None = None,
 ) -> NDArray[Any]:
     """Reads samples for a network: .npy, .npz (its x, or its only array), .csv, or IDX.
 
@@ -118,6 +123,7 @@ def read_samples(
         input_shape: One sample's extents; samples of as many numbers get them.
         columns: What the network has learned from; of a .csv file with a line of names these are read,
             whatever their order and whatever stands beside them. None where nobody knows.
+        header: As of `read_table`.
 
     Raises:
         FileError: It cannot be read.
@@ -132,7 +138,7 @@ def read_samples(
             raise DataError(f"{path} holds {', '.join(held) or 'no array'}; samples are x, or the only array")
         return shaped(held["x"] if "x" in held else next(iter(held.values())), input_shape)
     if ending == ".csv":
-        table = read_table(path)
+        table = read_table(path, header=header, expected=columns or ())
         wanted = math.prod(input_shape)
         if columns is not None and table.is_named and len(columns) == wanted:
             missing = [name for name in columns if name not in table.names]
@@ -152,12 +158,13 @@ def read_samples(
     return shaped(read_array(path), input_shape)
 
 
-def read_by_name(file: str | Path, names: Sequence[str]) -> dict[str, Any]:
+def read_by_name(file: str | Path, names: Sequence[str], *, header: bool | None = None) -> dict[str, Any]:
     """Reads arrays by name: of an .npz file, or the columns of a .csv file with a line of names.
 
     Args:
         file: The file.
         names: What is read of it.
+        header: As of `read_table`.
 
     Returns:
         An array for each name; of a .csv file a list, of numbers where every cell that is not empty is one,
@@ -171,11 +178,12 @@ def read_by_name(file: str | Path, names: Sequence[str]) -> dict[str, Any]:
     ending = path.suffix.lower()
     if ending not in (".npz", ".csv"):
         raise DataError(f"{path}: what has names ({', '.join(names)}) is in .npz or .csv files")
-    table = None if ending == ".npz" else read_table(path)
+    table = None if ending == ".npz" else read_table(path, header=header, expected=names)
     held = _arrays(path) if table is None else dict.fromkeys(table.names)
     missing = [name for name in names if name not in held]
     if missing:
-        raise DataError(f"{path} has no {missing[0]!r}; it has {', '.join(held)}")
+        hint = "" if table is None else table.hint("--header says so")
+        raise DataError(f"{path} has no {missing[0]!r}; it has {', '.join(held)}{hint}")
     if table is None:
         return {name: held[name] for name in names}
     return {name: _cells(table.column(name)) for name in names}
@@ -205,20 +213,27 @@ class Table:
 
     Args:
         path: The file.
-        names: The columns: as its first line names them, or "0", "1", ... where that holds numbers.
+        names: The columns: as its first line names them, or "0", "1", ... where that is a row.
         rows: The cells, as they stand there.
         lines: The number of each row's line.
+        is_named: Whether the first line names the columns.
     """
 
     path: Path
     names: list[str]
     rows: list[list[str]]
     lines: list[int]
+    is_named: bool
 
-    @property
-    def is_named(self) -> bool:
-        """Whether the first line names the columns."""
-        return self.names != [str(place) for place in range(len(self.names))]
+    def hint(self, setting: str) -> str:
+        """Returns what to say where something is amiss since the first line is read as a row, or nothing.
+
+        Args:
+            setting: How one says that it names the columns.
+        """
+        if self.is_named:
+            return ""
+        return f"; its first line has numbers and is read as a row: where it names the columns, {setting}"
 
     def column(self, name: str) -> list[str]:
         """Returns the cells of a column."""
@@ -241,6 +256,12 @@ class Table:
         for line, row in zip(self.lines, self.rows, strict=True):
             wrong = next((place for place in places if not _is_number(row[place])), None)
             if wrong is not None:
+                if line == self.lines[0] and not self.is_named:
+                    raise DataError(
+                        f"{self.path}, line {line}: {row[wrong]!r} is no number, and others beside it are: "
+                        "where the line names the columns, say so: header = true in the data's settings, "
+                        "`loom predict --header`; where it is a row, what is no number is to be encoded first"
+                    )
                 raise DataError(
                     f'{self.path}, line {line}, column "{self.names[wrong]}": {row[wrong]!r} is no number; '
                     "what is no number has to be encoded first, as loom.data.columns(frame, target=...) does "
@@ -249,18 +270,19 @@ class Table:
         return np.array([[float(row[place]) for place in places] for row in self.rows], np.float64)
 
 
-def read_frame(file: str | Path, encoder: ColumnEncoder) -> NDArray[Any]:
+def read_frame(file: str | Path, encoder: ColumnEncoder, *, header: bool | None = None) -> NDArray[Any]:
     """Reads a .csv file as the table that a network has learned from.
 
     Args:
         file: The file, with a line of names; what it has beside the encoder's columns is not looked at.
         encoder: What makes numbers of the columns.
+        header: As of `read_table`.
 
     Raises:
         FileError: It cannot be read.
         DataError: A column is not there, or holds texts where numbers were learned.
     """
-    table = read_table(file)
+    table = read_table(file, header=header, expected=[part.name for part in encoder.parts])
     frame: dict[str, list[Any]] = {}
     for part in encoder.parts:
         if part.name not in table.names:
@@ -297,11 +319,14 @@ def _category(number: Any) -> Any:  # noqa: ANN401 - a number as text, or a bool
     return int(value) if value.is_integer() else value
 
 
-def read_table(file: str | Path) -> Table:
+def read_table(file: str | Path, *, header: bool | None = None, expected: Sequence[str] = ()) -> Table:
     """Reads a .csv file: with or without a line of names, separated by commas, semicolons or tabs.
 
     Args:
         file: The file.
+        header: Whether its first line names the columns. Where None it does if there is no number among its
+            cells, or if all columns that are expected stand there.
+        expected: Columns that are looked for.
 
     Raises:
         FileError: It cannot be read.
@@ -322,14 +347,31 @@ def read_table(file: str | Path) -> Table:
             raise DataError(f"{path}, line {number}: {len(row)} cells, and {width} in the first line")
     cells = [[cell.strip() for cell in row] for _, row in lines]
     names = [str(column) for column in range(width)]
-    named = not any(map(_is_number, cells[0]))
+    named = header
+    if named is None:
+        # Without names columns are called by their places.
+        told = set(expected) <= set(cells[0]) and not set(expected) <= set(names)
+        named = told or not any(map(_is_number, cells[0]))
+        if not named and _counts_up(cells[0]):
+            click.echo(
+                f"loom: {path}: the first line ({', '.join(cells[0][:4])}, ...) is read as a row; where it "
+                "names the columns, say so: header = true in the data's settings, `loom predict --header`",
+                err=True,
+            )
     if named:
         names = cells.pop(0)
         if len(set(names)) < width:
             raise DataError(f"{path}: two columns have the same name")
     if not cells:
         raise DataError(f"{path} has names of columns, but no rows")
-    return Table(path, names, cells, [number for number, _ in lines[named:]])
+    return Table(path, names, cells, [number for number, _ in lines[named:]], named)
+
+
+def _counts_up(cells: Sequence[str]) -> bool:
+    """Whether cells are whole numbers one after the other, as years are, and names from programs."""
+    if len(cells) < 3 or not all(cell.isdecimal() for cell in cells):
+        return False
+    return [int(cell) for cell in cells] == [int(cells[0]) + place for place in range(len(cells))]
 
 
 def write_csv(file: str | Path | None, names: Sequence[str], columns: Sequence[Sequence[object]]) -> None:

@@ -30,11 +30,23 @@ __all__ = ["command"]
     type=click.Path(),
     help="Where to: .npy or .csv (of named outputs .npz or .csv); CSV to standard output otherwise.",
 )
+@click.option(
+    "--header/--no-header",
+    default=None,
+    help="Whether the first line of a .csv file names its columns; otherwise what stands there tells.",
+)
 @click.option("--classes", is_flag=True, help="Classes in place of outputs, by the card's labels.")
 @click.option("--device", default="cpu", show_default=True, help='"cpu", "gpu", "gpu:1", or "auto".')
 @click.option("--batch-size", type=click.IntRange(min=1), default=256, show_default=True)
 def command(
-    file: str, source: str, target: str | None, device: str, batch_size: int, *, classes: bool
+    file: str,
+    source: str,
+    target: str | None,
+    device: str,
+    batch_size: int,
+    *,
+    header: bool | None,
+    classes: bool,
 ) -> None:
     """Compute what the network in FILE says to samples."""
     import numpy as np
@@ -55,13 +67,13 @@ def command(
         raise click.BadParameter(f"{target} is neither {arrays} nor .csv", param_hint="'--output'")
     x: Any
     if net.encoder is not None and Path(source).suffix.lower() == ".csv":
-        x = read_frame(source, net.encoder)
+        x = read_frame(source, net.encoder, header=header)
     elif ports is not None and ports.inputs:
-        x = read_by_name(source, ports.input_names)
+        x = read_by_name(source, ports.input_names, header=header)
     else:
         told = net.card.metadata.get(COLUMNS)
         named = isinstance(told, (list, tuple)) and all(isinstance(name, str) for name in told)
-        x = read_samples(source, net.input_shape, told if named else None)
+        x = read_samples(source, net.input_shape, told if named else None, header=header)
     if (
         isinstance(x, np.ndarray)
         and Path(source).suffix.lower() == ".csv"

@@ -117,6 +117,12 @@ def columns(
     told = named("target", target)
     if not told:
         raise ConfigError("columns: target names no column")
+    given_weight: object = weight
+    if not (given_weight is None or isinstance(given_weight, str)):
+        raise ConfigError(
+            f"columns: weight must be the name of a column, got {shown(weight)}; weights by themselves go in "
+            "with the data, net.fit((table.x, table.y, weight))"
+        )
     out = [*named("drop", drop), *([] if weight is None else [weight])]
     scaled = scale if isinstance(scale, bool) else named("scale", scale)
     how = choice("columns", "inputs", inputs, ("matrix", "codes", "dict"))

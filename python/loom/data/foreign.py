@@ -15,6 +15,7 @@ from loom._typing import Foreign
 from loom.convert import as_numpy
 from loom.data.augmenting import Augment
 from loom.data.generated import Generated, generate
+from loom.data.labels import class_names
 from loom.data.loading import SampleLoader
 from loom.errors import ConfigError, DataError
 
@@ -120,7 +121,7 @@ def samples(
         )
     if len(dataset) == 0:
         raise DataError("samples: the data set is empty")
-    names = None if classes is None else tuple(map(str, classes))
+    names = None if classes is None else class_names("samples", classes)
     parts, told = _parts_of(dataset[0], input, target, transform)
     if told is not None:
         names = names or _class_names(dataset, told)

@@ -63,11 +63,12 @@ class Generated(StreamLoader):
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [
-        each.name
-        for each in inspect.signature(function).parameters.values()
-        if each.kind in kinds and each.default is each.empty
-    ]
+    try:
+        known = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        # Built-in functions do not say what they take.
+        return []
+    return [each.name for each in known if each.kind in kinds and each.default is each.empty]
 
 
 def generate(

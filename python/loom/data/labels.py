@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loom._settings.checks import sequence
 from loom._settings.suggestions import shown
 from loom._typing import ArrayLike
 from loom.convert import as_numpy
@@ -120,6 +121,24 @@ class Classes:
             return cls(str(config["kind"]), tuple(config["values"]))
         except (KeyError, TypeError) as error:
             raise ConfigError(f"the network's classes are damaged: {error!r}") from error
+
+
+def class_names(where: str, classes: object) -> tuple[str, ...]:
+    """Returns what classes are called, as whoever gives data says it.
+
+    Args:
+        where: What takes them.
+        classes: Their names, in the order of their numbers.
+
+    Raises:
+        ConfigError: They are no list.
+    """
+    listed = sequence(classes)
+    if listed is None:
+        raise ConfigError(
+            f"{where}: classes must be a list of names, in the order of their numbers, got {shown(classes)}"
+        )
+    return tuple(map(str, listed))
 
 
 def as_names(target: ArrayLike) -> NDArray[Any]:

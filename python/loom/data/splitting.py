@@ -105,6 +105,7 @@ def split(
     if isinstance(data, ArraySource):
         return hold_out(data, fraction)
     share = real("split", "fraction", fraction, above=0.0, below=1.0)
+    shuffle = flag("split", "shuffle", shuffle)
     rows, strata, teams = _settings("split", data, stratify, groups, shuffle=shuffle)
     wanted = round(rows * share)
     draw = np.random.default_rng(whole("split", "seed", seed, least=0))
@@ -169,6 +170,7 @@ def folds(
             f"folds: {least} {'samples' if teams is None else 'groups'} do not make {number} folds"
         )
     places = np.empty(rows, np.intp)
+    shuffle = flag("folds", "shuffle", shuffle)
     if teams is not None:
         places = _dealt_groups(teams, number, draw)
     elif strata is not None:

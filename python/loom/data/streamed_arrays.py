@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from loom._settings.checks import whole
 from loom._typing import Foreign
 from loom.convert import as_numpy
 from loom.data.augmenting import Augment
+from loom.data.labels import class_names
 from loom.data.streaming import Arrays, Form, Piece, StreamLoader, flattened
 from loom.errors import DataError, FileError, SerializationError
 
@@ -31,7 +33,8 @@ class ArrayStream(StreamLoader):
     ) -> None:
         rows = len(arrays[0])
         size = sum(_row_bytes(array) for array in arrays)
-        chosen = max(_WINDOW_BYTES // max(size, 1), 1) if window is None else window
+        usual = max(_WINDOW_BYTES // max(size, 1), 1)
+        chosen = usual if window is None else whole("stream", "window", window, least=1)
         super().__init__("stream", rows, min(chosen, max(rows, 1)), **settings)
         self._arrays, self._form = tuple(arrays), form
         self._piece = max(self.window // _PIECES, 1)
@@ -136,7 +139,7 @@ def stream(
         workers=workers,
         augment=augment,
     )
-    found.classes = None if classes is None else tuple(map(str, classes))
+    found.classes = None if classes is None else class_names("stream", classes)
     return found
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from loom._settings.checks import sequence
 from loom._settings.suggestions import shown, unknown
 from loom.errors import ConfigError
 from loom.reports.findings import Finding
@@ -83,10 +82,10 @@ def ignored(where: str, value: object) -> tuple[str, ...]:
         where: What the setting belongs to.
         value: A name, several, or "all".
     """
-    if not isinstance(value, str) and not (isinstance(value, Iterable)):
+    listed = [value] if isinstance(value, str) else sequence(value)
+    if listed is None:
         raise ConfigError(f'{where} must be names of findings, or "all", got {shown(value)}')
-    names = (value,) if isinstance(value, str) else tuple(value)
-    for name in names:
+    for name in listed:
         if not isinstance(name, str) or name not in (*SEVERITIES, ALL):
             raise unknown(f"{where}: finding", name, (*SEVERITIES, ALL))
-    return tuple(str(name) for name in names)
+    return tuple(str(name) for name in listed)

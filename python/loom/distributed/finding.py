@@ -54,7 +54,7 @@ def chosen(distributed: object) -> Communicator:
     Raises:
         ConfigError: Something else is given.
     """
-    if distributed == "auto":
+    if isinstance(distributed, str) and distributed == "auto":
         return current()
     if distributed is None:
         return Alone()

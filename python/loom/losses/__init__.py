@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from loom._settings.spellings import attribute_error
 from loom.losses.classes import ClassWeight, class_count, expand_class_weight
+from loom.losses.classes import has_weight as has_weight
 from loom.losses.computed import ComputedLoss
 from loom.losses.computing import behind_softmax, value_and_gradient
 from loom.losses.contrast import Contrastive, Triplet

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from loom._settings.checks import real, whole
 from loom.errors import ConfigError
 
-__all__ = ["ClassWeight", "class_count", "expand_class_weight"]
+__all__ = ["ClassWeight", "class_count", "expand_class_weight", "has_weight"]
 
 ClassWeight: TypeAlias = "Mapping[int, float] | Mapping[str, float] | Sequence[float]"
 
@@ -47,3 +50,15 @@ def expand_class_weight(value: ClassWeight | None, classes: int) -> list[float] 
     if len(weights) != classes:
         raise ConfigError(f"class_weight has {len(weights)} weights, but there are {classes} classes")
     return weights
+
+
+def has_weight(labels: NDArray[Any], of_classes: Sequence[float]) -> NDArray[np.bool_]:
+    """Returns which class indices are of a class that counts; what is no class is told of elsewhere.
+
+    Args:
+        labels: (...) class indices.
+        of_classes: A weight for each class.
+    """
+    weights = np.asarray(of_classes)
+    known = (labels >= 0) & (labels < len(weights))
+    return ~known | (weights[np.where(known, labels, 0)] > 0)

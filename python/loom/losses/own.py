@@ -8,6 +8,7 @@ import math
 import warnings
 import weakref
 from collections.abc import Callable
+from copy import copy
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -132,9 +133,12 @@ class OwnLoss(Loss):
             object.__setattr__(self, "weighed", True)
 
     def forget_weights(self) -> None:
-        """Forgets what `note_weights` has noted: another run begins."""
-        for loss in (self, *self._variants.values()):
-            object.__setattr__(loss, "weighed", False)
+        """Forgets what `note_weights` has noted."""
+        object.__setattr__(self, "weighed", False)
+
+    def apart(self) -> OwnLoss:
+        """Returns the same loss for one run, whose weights are nothing to others with this loss."""
+        return copy(self)
 
     # What the engine calls.
 

@@ -20,7 +20,16 @@ from loom.engine import engine_of
 from loom.engine.labels import as_indices
 from loom.errors import ConfigError, DataError
 from loom.grid import locate_given
-from loom.losses import AUTO, OwnLoss, is_classification, suited
+from loom.losses import (
+    AUTO,
+    ClassWeight,
+    OwnLoss,
+    class_count,
+    expand_class_weight,
+    has_weight,
+    is_classification,
+    suited,
+)
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe, watch_settings
 from loom.mesh.keeping import MeshKeeper
@@ -36,7 +45,7 @@ from loom.training.ported import settled_outputs, target_kinds
 from loom.training.record import record_of
 from loom.training.run_folder import RunFolder
 from loom.training.run_store import RunStore
-from loom.training.settings import engine_config
+from loom.training.settings import engine_config, refuse_of_steps
 from loom.training.sharing import require_alone
 from loom.tweening.config import TweenConfig, check_tween
 
@@ -75,7 +84,7 @@ class Stepper:
 
     Raises:
         ConfigError: A setting is out of range, the schedule spans the run and nobody says how long it is, or
-            the config has regularizers or gradient noise.
+            the config has regularizers, gradient noise, `accumulate` or settings of shards.
         InvalidValueError: The window is shorter than the ticks between two updates, the output cell
             ends in a softmax that the loss computes itself or hands on the input alone, or the tween
             mode is one of the difference modes, whose feedback maps know no ticks.
@@ -116,6 +125,11 @@ class Stepper:
                 "a mesh learns without regularizers and gradient_noise; leave them out, an optimizer's "
                 "weight_decay counts"
             )
+        refuse_of_steps(
+            "a loom.Stepper",
+            settings,
+            "samples come one by one, and how many of them go into an update is said by update_every=",
+        )
         network = mesh.network
         engine = engine_of(network)
         ports = engine.ports
@@ -176,6 +190,8 @@ class Stepper:
         by_output = settings.loss if isinstance(settings.loss, Mapping) else {}
         self._of_outputs = target_kinds(by_output)
         self._classes = not by_output and is_classification(settings.loss)
+        of_one = None if by_output else cast("ClassWeight | None", settings.class_weight)
+        self._of_classes = expand_class_weight(of_one, class_count(self._shape))
         self._native = _native.Stepper(native_mesh(self.mesh), learning, *self._made_of)
         record_of(self.mesh.network).judged_by = settings
 
@@ -213,7 +229,8 @@ class Stepper:
                 is nothing to learn.
 
         Returns:
-            The loss; None without a target.
+            The loss; None without a target, or where `class_weight` is zero for all of its classes, from
+            which nothing is learned.
 
         Raises:
             ShapeError: The sample does not fit the mesh.
@@ -237,6 +254,10 @@ class Stepper:
             if self._chooses:
                 self._choose(array)
             target = as_target(array, self._shape, classification=self._classes, precision=engine.precision)
+            weights = self._of_classes if target.dtype.kind == "i" else None
+            if weights is not None and not has_weight(target, weights).any():
+                # The mean over rows whose classes have no weight is none.
+                target = None
         loss = self._native.step(sample, target)
         self._seen = True
         return loss
@@ -397,7 +418,10 @@ def _samples(stream: Stream, keeper: MeshKeeper | None) -> Iterator[object]:
     goes_on = keeper is not None and keeper.position is not None
     if keeper is not None and goes_on:
         anything.load_state_dict(keeper.position)
-    found: Iterator[object] = iter(anything)
+    try:
+        found: Iterator[object] = iter(anything)
+    except TypeError as error:
+        raise DataError(f"train_stepping: stream must give (x, y) pairs, got {shown(stream)}") from error
     for _ in range(0 if keeper is None or goes_on else keeper.before.samples):
         next(found, None)
     return found

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native
-from loom._settings.checks import flag, real, whole
+from loom._settings.checks import flag, real, sequence, whole
 from loom._settings.suggestions import shown, unknown
 from loom.engine import HasEngine, NetworkT, engine_of
 from loom.errors import ConfigError
@@ -173,13 +173,9 @@ def _name(name: object) -> str:
 
 def _targeted(network: HasEngine, targets: str | Iterable[str] | None) -> list[tuple[LayerHandle, list[str]]]:
     """Returns layers of cells with the names of the weights that are meant."""
-    patterns = [targets] if isinstance(targets, str) else targets
-    if patterns is not None:
-        if not isinstance(patterns, Iterable):
-            raise ConfigError(_expected(targets))
-        patterns = list(patterns)
-        if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
-            raise ConfigError(_expected(targets))
+    patterns = [targets] if isinstance(targets, str) else sequence(targets)
+    if targets is not None and not (patterns and all(isinstance(each, str) for each in patterns)):
+        raise ConfigError(_expected(targets))
     engine = engine_of(network)
     matched: set[str] = set()
     known: set[str] = set()

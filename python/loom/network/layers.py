@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from loom import _native, nn
 from loom._settings.checks import flag, real
 from loom._settings.spellings import layer_remark
+from loom._settings.suggestions import shown
 from loom._tables import settings_table
 from loom._typing import ArrayLike
 from loom.convert import as_real_array
@@ -237,6 +238,8 @@ class LayerHandle:
         """
         engine = self._engine
         engine.check_thread()
+        if not isinstance(name, str):
+            raise ConfigError(f"set_state: name must be one of a layer's states, got {shown(name)}")
         array = as_real_array(values, engine.precision, what=f"{self.path}.{name}")
         engine.native.set_state(self.at, self.prefix + name, array)
         return self
@@ -297,7 +300,7 @@ class LayerHandle:
 
     @property
     def trainable(self) -> bool:
-        """Whether an optimizer may move the parameters."""
+        """Whether an optimizer may move the parameters; running statistics do in training anyway."""
         return self._engine.native.trainable(self.at)
 
     @trainable.setter

@@ -17,8 +17,13 @@ def freeze(self: NetworkT, where: Where | None = None) -> NetworkT:
     """Keeps layers, or single parameters, as they are while the others are trained.
 
     Layers then have `trainable` off, parameters are among a layer's `frozen`: two settings that can be
-    set by themselves, too. Files and copies keep them. Of frozen layers running statistics move on in
-    training, as those of others do.
+    set by themselves, too. Files and copies keep them.
+
+    Of a frozen BatchNorm weight and bias stay alone: in training it normalises by the batch, and its running
+    statistics move, as PyTorch's do with requires_grad=False; Keras's with trainable=False work as in
+    inference instead. To have that, let what is frozen compute once, by predict, and train the others on it:
+    `base.predict(x)`, with `base = net.cut(until=...)`. `nn.BatchNorm(momentum=0.0)` keeps its running
+    statistics, and normalises by the batch all the same.
 
     Args:
         where: A pattern such as "0.0.0.*" or "conv*", of layers' names and kinds; or, where no layer

@@ -7,7 +7,7 @@ from os import PathLike
 
 from loom import _native, nn
 from loom._settings.calls import explained
-from loom._settings.checks import file_path, flag
+from loom._settings.checks import file_path, flag, sequence
 from loom._settings.suggestions import shown
 from loom._typing import Precision
 from loom.errors import ConfigError
@@ -52,9 +52,10 @@ def Sequential(  # noqa: N802 - reads like the network it makes
         raise ConfigError("layers go in one list: loom.Sequential([first, second], input_shape=...)")
     network = Network(input_shape, precision=precision, seed=seed)
     given: object = layers
-    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+    listed = None if isinstance(given, Mapping) else sequence(given)
+    if listed is None:
         raise ConfigError(f"layers must be a list of layers, got {shown(layers)}; put it into [ ]")
-    network[0, 0, 0].add(*layers)
+    network[0, 0, 0].add(*listed)
     return network
 
 

@@ -15,6 +15,7 @@ from loom import _native
 from loom._settings.calls import explained
 from loom._settings.checks import flag, whole
 from loom._settings.spellings import is_elsewhere, method_error
+from loom._settings.suggestions import shown
 from loom._typing import CacheTypeName, Precision
 from loom.architecture import Categories, LinkConfig, NetworkConfig
 from loom.card import ModelCard
@@ -250,6 +251,11 @@ class Network:
                 raise AttributeError(
                     'a network is moved by net.to("gpu"), or "cpu"; net.device tells where it is'
                 )
+            if name == "optimizer":
+                raise AttributeError(
+                    "an optimizer is set by net.set_optimizer(loom.Adam()), or for a training, "
+                    "net.fit(x, y, optimizer=...); net.optimizer tells which it is"
+                )
             object.__setattr__(self, name, value)
 
         def __call__(self, *_: object, **__: object) -> NoReturn:
@@ -282,7 +288,9 @@ class Network:
         levels = 1 if depth is None else whole("summary", "depth", depth, least=1)
         plain = levels == 1 and not flops
         text = self._engine.native.summary() if plain else self.blueprint().text(levels, flops)
-        (file or sys.stdout).write(text + "\n")
+        if file is not None and not hasattr(file, "write"):
+            raise ConfigError(f"summary: file must be something that texts are written to, got {shown(file)}")
+        (sys.stdout if file is None else file).write(text + "\n")
 
     blueprint = blueprints.blueprint
 
@@ -324,6 +332,8 @@ class Network:
         Args:
             indent: Spaces by level; one line where None.
         """
+        if indent is not None:
+            indent = whole("to_json", "indent", indent, least=0, most=1 << 10)
         return json.dumps(self.config.to_config(), indent=indent)
 
     @classmethod

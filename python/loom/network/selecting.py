@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from loom._settings.checks import sequence
 from loom._settings.suggestions import shown, unknown
 from loom.engine import HasEngine, engine_of
 from loom.errors import ConfigError
@@ -47,8 +48,8 @@ def select(network: HasEngine, call: str, where: Where | None) -> Selection:
         return [(layer, None) for layer in layers]
     if callable(where):
         return [(layer, None) for layer in layers if where(layer)]
-    entries = [where] if isinstance(where, (str, LayerHandle)) else where
-    if not isinstance(entries, Iterable):
+    entries: Any = [where] if isinstance(where, (str, LayerHandle)) else sequence(where)
+    if entries is None:
         raise ConfigError(_expected(call, where))
     found: dict[str, set[str] | None] = {}
     for entry in entries:

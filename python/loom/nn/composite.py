@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, cast
 
-from loom._settings.checks import items, whole
+from loom._settings.checks import items, sequence, whole
 from loom._settings.encoding import encode
 from loom._settings.suggestions import shown
 from loom._typing import JSON
@@ -297,7 +297,7 @@ class Parallel(Layer):
             raise ConfigError(f"{where}: branches must be a list, got {shown(self.branches)}")
         if not self.branches:
             raise ConfigError(f"{where}: branches must be at least one")
-        if self.places is not None and not isinstance(self.places, Iterable):
+        if self.places is not None and sequence(self.places) is None:
             raise ConfigError(
                 f"{where}: places must be (row, column) of each branch, got {shown(self.places)}"
             )

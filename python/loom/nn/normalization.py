@@ -164,8 +164,10 @@ class BatchNorm(Layer):
     Where a training cuts its steps into shards, which several processes share, each shard has statistics of
     its own, as in PyTorch's DistributedDataParallel; `synchronized` takes those of all, as its SyncBatchNorm.
 
+    Frozen, it goes on by the batch, and its running statistics move: `Network.freeze` says what to do.
+
     Args:
-        momentum: The share of a batch in the running statistics, from 0 to 1.
+        momentum: The share of a batch in the running statistics, from 0, which keeps them, to 1.
         epsilon: Added to the variance; above zero.
         gain: Whether a trained gain multiplies every channel.
         bias: Whether a trained bias is added to every channel.

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from loom._settings.checks import items, whole
 from loom._settings.suggestions import shown
 from loom.errors import ConfigError
@@ -217,7 +219,7 @@ class MaskedSoftmax(Layer):
                     f"MaskedSoftmax: mask must be a sequence of one or more truth values, got {shown(mask)}"
                 )
             self._set(mask=each)
-        if isinstance(self.axis, bool) or self.axis not in (-1, 0):
+        if isinstance(self.axis, bool) or np.ndim(self.axis) or self.axis not in (-1, 0):
             raise ConfigError(f"MaskedSoftmax: axis must be -1 or 0, got {shown(self.axis)}")
         self._set(axis=int(self.axis))
         super().__post_init__()

@@ -69,6 +69,7 @@ def create_language_app(
 
     Raises:
         ConfigError: Something else is given.
+        StateError: There is a draft, and the model has recurrent layers.
         MissingExtraError: FastAPI or prometheus-client is not installed.
 
     Examples:
@@ -78,7 +79,8 @@ def create_language_app(
     """
     for module in ("fastapi", "prometheus_client"):
         require(module, extra="serve", purpose="serving language models")
-    if not hasattr(model, "encode"):
+    # A text, such as a path, has an `encode`, too.
+    if not hasattr(model, "tokens_behind"):
         raise ConfigError(
             "create_language_app: expected a loom.text.LanguageModel, which loom.text.load(path) returns, "
             f"got {type(model).__name__}; create_app serves networks"

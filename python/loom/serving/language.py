@@ -30,6 +30,7 @@ from loom.serving.settings import LanguageSettings
 from loom.serving.turns import Turns
 from loom.text import ContextLengthError, Generation, LanguageModel, Options
 from loom.text.errors import FormError, OptionError
+from loom.text.guessing import guesser_of
 
 __all__ = ["language_application"]
 
@@ -57,6 +58,8 @@ def language_application(
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
 
+    # What cannot guess is told now, and not to whoever asks first.
+    guesser_of(draft, model)
     under_way = 0
 
     class Stream(StreamingResponse):

@@ -29,6 +29,7 @@ from loom.sklearn.architecture import built, hidden_layers
 from loom.trainer import Trainer
 from loom.training import train
 from loom.training.config import TrainingConfig
+from loom.training.settings import refuse_of_steps
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -200,6 +201,7 @@ class Learner(BaseEstimator):
         x, y, weights = self._shaped(data)
         rows = len(x)
         config = self._settings(rows, loss)
+        refuse_of_steps("partial_fit", config, "each of its steps is one update, by batch_size samples")
         trainer = Trainer(self.network_, config, resume=True)
         order = np.arange(rows)
         if config.shuffle:

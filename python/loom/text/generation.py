@@ -21,7 +21,6 @@ from loom.text.streaming import Stopper, TextStream
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from tokenizers import Tokenizer
     from typing_extensions import Self
 
     from loom.text.token_bytes import TokenBytes
@@ -105,7 +104,6 @@ class Generation(Iterator[str]):
     def __init__(
         self,
         sessions: Sessions,
-        tokenizer: Tokenizer,
         token_bytes: TokenBytes,
         prompt: Sequence[int],
         plan: Plan,
@@ -115,7 +113,7 @@ class Generation(Iterator[str]):
         self._plan = plan
         self._sampler = plan.sampler
         self._most = plan.most
-        self._stream = TextStream(tokenizer, token_bytes, self._prompt)
+        self._stream = TextStream(token_bytes, self._prompt)
         self._stopper = Stopper(plan.stop)
         self._text: list[str] = []
         self._lease: Lease | None = None

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from loom.errors import ConfigError, StateError
+from loom.errors import ConfigError, LoomError, StateError
 from loom.text.scores import as_scores, makes_probabilities
 from loom.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from threading import RLock
+
     from numpy.typing import NDArray
 
     from loom.network import Network
@@ -41,6 +43,7 @@ class Model(Protocol):
     capacity: int
     network: Network
     vocabulary: Vocabulary
+    lock: RLock
 
     def lease(self, tokens: Sequence[int]) -> Lease:
         """Returns a session for a text."""
@@ -201,6 +204,21 @@ def _as_wide(scores: NDArray[Any], words: int) -> NDArray[Any]:
     return np.pad(scores, (0, missing), constant_values=np.finfo(scores.dtype).min)
 
 
+def _goes_back(model: Model) -> bool:
+    """Whether a network's sessions can forget their newest steps: what layers keep is by step."""
+    with model.lock:
+        try:
+            session = model.network.session(1)
+        except LoomError:
+            # What makes no text is told of where it is asked for some.
+            return True
+        try:
+            session.kept()
+        except StateError:
+            return False
+    return True
+
+
 def guesser_of(draft: object, model: Model) -> Guesser | None:
     """Makes what guesses for an answer.
 
@@ -210,9 +228,15 @@ def guesser_of(draft: object, model: Model) -> Guesser | None:
 
     Raises:
         ConfigError: It is none of these, or a model with other tokens.
+        StateError: The model that answers has recurrent layers, which cannot go back behind guesses.
     """
     if draft is None:
         return None
+    if not _goes_back(model):
+        raise StateError(
+            "draft= is for networks that go back to where guesses were wrong, and a recurrent layer keeps "
+            "the state of the newest step alone: generate without draft="
+        )
     if draft == "lookup":
         return Lookup()
     other = getattr(draft, "vocabulary", None)

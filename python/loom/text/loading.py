@@ -9,13 +9,14 @@ from typing import cast
 from loom._settings.checks import file_path
 from loom._settings.files import text_of
 from loom._typing import CacheTypeName, NumericTypeName
-from loom.errors import ConfigError, DTypeError, InvalidValueError
+from loom.errors import ConfigError, DTypeError, InvalidValueError, StateError
 from loom.models import from_hub
 from loom.models.formats import format_of
 from loom.models.gguf import load as load_gguf
 from loom.models.loading import check_exists
 from loom.network import Network
 from loom.network.layers import LayerHandle, layers_of
+from loom.network.session import cache_type
 from loom.tensors import open_tensors
 from loom.text.gguf_vocabulary import has_vocabulary, read_metadata
 from loom.text.hub_files import has_tokenizer, read_folder
@@ -65,6 +66,7 @@ def load(
 
     Raises:
         DTypeError: `activations` is another type, or no weight is of a type that takes it.
+        StateError: There is a `cache_dtype`, and it is to be on a GPU, or no layer keeps keys and values.
         FileError: It cannot be read, or has no tokenizer.
         SerializationError: It is damaged.
         ConfigError: It is no language model, or of a family or kind of vocabulary that is not read.
@@ -72,6 +74,12 @@ def load(
     """
     place = file_path("loom.text.load", path)
     check_exists(path, "loom.text.load")
+    if cache_type("loom.text.load", cache_dtype) is not None and str(device).startswith("gpu"):
+        # Before all of it is read.
+        raise StateError(
+            f'loom.text.load: keys and values are kept as {cache_dtype} on processors alone: device="cpu", '
+            f'or leave cache_dtype out on "{device}"'
+        )
     found = format_of(place)
     full = dtype in (None, "float32", "float64")
     if found.name == "gguf":

@@ -45,7 +45,7 @@ def perplexity(
         ConfigError: The model is no language model; the text has less than two tokens, or one that the
             network does not know; or a setting is out of range.
     """
-    if not hasattr(model, "encode"):
+    if not hasattr(model, "tokens_behind"):
         raise ConfigError(
             "perplexity: expected a loom.text.LanguageModel, which loom.text.load(path) returns, got "
             f"{type(model).__name__}"

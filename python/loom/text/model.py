@@ -63,6 +63,7 @@ class LanguageModel:
     Raises:
         ShapeError: The network does not read token ids.
         ConfigError: A setting is out of range.
+        StateError: There is a `cache_dtype`, and the network is on a GPU, or no layer keeps keys and values.
     """
 
     def __init__(
@@ -97,6 +98,9 @@ class LanguageModel:
         """The most tokens of a prompt and its answer together."""
         self.cache_dtype = cache_type("LanguageModel", cache_dtype)
         """What keys and values are kept as; None where that is as the network computes."""
+        if self.cache_dtype is not None:
+            # Where there is no such cache, that is told now, and not with the first answer.
+            network.session(1, cache_dtype=self.cache_dtype)
         self._kept = whole("LanguageModel", "kept", kept, least=0, most=1 << 20)
         self._sessions = Sessions(network, self.capacity, self._kept, self.cache_dtype)
         self.lock = self._sessions.lock
@@ -144,7 +148,10 @@ class LanguageModel:
         return list(self.tokenizer.encode(text, add_special_tokens=special).ids)
 
     def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
-        """Returns the text of tokens.
+        """Returns the text of tokens: that of an answer with these tokens, in pieces and as a whole.
+
+        Bytes that are no part of a character are U+FFFD, each by itself, as SentencePiece has it; by Hugging
+        Face's library one of them turns all single bytes beside it into such marks, whole characters, too.
 
         Args:
             tokens: Their ids.
@@ -157,7 +164,7 @@ class LanguageModel:
         beyond = [token for token in ids if not 0 <= token < 1 << 32]
         if beyond:
             raise ConfigError(f"decode: there is no token {beyond[0]}")
-        return str(self.tokenizer.decode(ids, skip_special_tokens=not special))
+        return self._token_bytes.text(ids, special=special)
 
     def token_bytes(self, token: int) -> bytes:
         """Returns the bytes that a token stands for, which may be a part of a character.
@@ -204,7 +211,7 @@ class LanguageModel:
         Raises:
             ConfigError: A setting is out of range.
             ContextLengthError: The prompt and the answer are longer than the capacity; it is a ConfigError.
-            StateError: The network makes no text.
+            StateError: The network makes no text; or it has recurrent layers, and there is a draft.
         """
         return self._begun(self._tokens(prompt), options)
 
@@ -459,7 +466,7 @@ class LanguageModel:
             sinks,
             makes_probabilities(self.network),
         )
-        return Generation(self._sessions, self.tokenizer, self._token_bytes, tokens, plan)
+        return Generation(self._sessions, self._token_bytes, tokens, plan)
 
     def _most(self, tokens: Sequence[int], wanted: int | None, words: int, *, endless: bool = False) -> int:
         """Returns the most tokens of the answer to a prompt; `endless` where it may go past the capacity."""

@@ -32,7 +32,7 @@ class Options(TypedDict, total=False):
             given; an answer that has as many tokens as it may have can end before it is whole.
         draft: What guesses tokens ahead, for the network to look at several at once: "lookup" for what has
             followed the last few tokens before, or a smaller model with the same tokens. The answer is the
-            one without.
+            one without. Networks with recurrent layers answer without: they cannot go back behind guesses.
         sinks: Has an answer go on where the capacity is full: so many of the first tokens stay, and the
             newest half of the others, which are read again from there (Xiao et al. 2023). Without
             `max_tokens` it goes on until a token, a text to stop at, or its form ends it. None ends it where

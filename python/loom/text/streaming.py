@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from loom.text.sessions import common
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
     from loom.text.token_bytes import TokenBytes
 
 __all__ = ["Stopper", "TextStream"]
@@ -34,14 +32,13 @@ class TextStream:
     lose a space. So tokens are decoded with those before them, from the last place where a character ended.
 
     Args:
-        tokenizer: Whose tokens they are.
-        token_bytes: Says which bytes each of them is.
+        token_bytes: Says which bytes each of them is, and what text some of them are.
         before: Tokens that the text goes on from; they are not told. A character that they begin is told
             where the text ends it.
     """
 
-    def __init__(self, tokenizer: Tokenizer, token_bytes: TokenBytes, before: Sequence[int] = ()) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, token_bytes: TokenBytes, before: Sequence[int] = ()) -> None:
+        self._token_bytes = token_bytes
         # All that are held are decoded, and those up to there have been told.
         self._held, self._told = _newest(before, token_bytes)
 
@@ -55,7 +52,7 @@ class TextStream:
         return self._tell(ends=True)
 
     def _tell(self, *, ends: bool) -> str:
-        known, text = self._decoded(self._held[: self._told]), self._decoded(self._held)
+        known, text = (self._token_bytes.text(held) for held in (self._held[: self._told], self._held))
         # A token that ends within a character has been told, and the character is whole now.
         grown = known.endswith(_BROKEN) and not text.startswith(known)
         if grown:
@@ -67,9 +64,6 @@ class TextStream:
             self._held = self._held[self._told :]
         self._told = len(self._held)
         return text[len(known) :]
-
-    def _decoded(self, tokens: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True)) if tokens else ""
 
 
 def _newest(tokens: Sequence[int], token_bytes: TokenBytes) -> tuple[list[int], int]:

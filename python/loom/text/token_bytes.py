@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 __all__ = ["TokenBytes"]
 
 _MARK = "\x02"
+
+_BROKEN = "\ufffd".encode()
+"""What stands for bytes that are no character."""
 
 _JOINING = {"Sequence", "ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Strip"}
 """Decoders that put tokens one behind the other, as they are."""
@@ -36,6 +40,13 @@ class TokenBytes:
         self._spaces = any("\u2581" in json.dumps(each, ensure_ascii=False) for each in (held, *_parts(held)))
         added = tokenizer.get_added_tokens_decoder()
         self._added = {number: str(token.content) for number, token in added.items()}
+        self._special = {number for number, token in added.items() if token.special}
+        named = {
+            byte: tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in range(256 if self._fallback else 0)
+        }
+        self._singles = {token: byte for byte, token in named.items() if token not in (None, *self._added)}
+        mark = [named.get(byte) for byte in _BROKEN]
+        self._mark = [token for token in mark if token is not None and token in self._singles]
 
     def of(self, token: int) -> bytes:
         """Returns the bytes of a token; none for one that the tokenizer does not know."""
@@ -51,6 +62,50 @@ class TokenBytes:
         if self._fallback and len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
             return bytes.fromhex(text[3:5])
         return str(text.replace("\u2581", " ") if self._spaces else text).encode()
+
+    def text(self, tokens: Sequence[int], *, special: bool = False) -> str:
+        """Returns the text of tokens; more of them change nothing but a last character that is not yet whole.
+
+        Bytes that are no part of a character are marks, U+FFFD, each by itself, as SentencePiece has it.
+        Hugging Face's library would make marks of all single bytes beside such a one, whole characters, too.
+
+        Args:
+            tokens: Their ids.
+            special: Whether special tokens are written, too.
+        """
+        if not tokens:
+            return ""
+        readable = list(tokens)
+        if len(self._mark) == len(_BROKEN) and not self._singles.keys().isdisjoint(readable):
+            readable = self._marked(readable, special=special)
+        return str(self._tokenizer.decode(readable, skip_special_tokens=not special))
+
+    def _marked(self, tokens: Sequence[int], *, special: bool) -> list[int]:
+        """Returns tokens with a whole mark, of three bytes, in place of each byte that is no character's."""
+        found: list[int] = []
+        run: list[int] = []
+        held = bytearray()
+
+        def close() -> None:
+            for begin, end in _characters(bytes(held)):
+                found.extend(run[begin:end] if end > begin else self._mark)
+            run.clear()
+            held.clear()
+
+        for token in tokens:
+            byte = self._singles.get(token)
+            if byte is not None:
+                run.append(token)
+                held.append(byte)
+            elif special or not self._is_silent(token):
+                close()
+                found.append(token)
+        close()
+        return found
+
+    def _is_silent(self, token: int) -> bool:
+        """Whether a token has no text: a special one, or one that the tokenizer does not know."""
+        return token in self._special or self._tokenizer.id_to_token(token) is None
 
     def behind(self, text: str) -> list[int] | None:
         """Returns the tokens of a text that goes on from other text; None where none say it as it is.
@@ -68,6 +123,23 @@ class TokenBytes:
                 if b"".join(map(self.of, ids[begin:])) == raw:
                     return ids[begin:]
         return None
+
+
+def _characters(held: bytes) -> Iterator[tuple[int, int]]:
+    """Yields where bytes have characters; an empty place for each byte that is no part of one."""
+    begin = 0
+    while begin < len(held):
+        try:
+            held[begin:].decode()
+            end = len(held)
+        except UnicodeDecodeError as error:
+            end = begin + error.start
+        if end > begin:
+            yield begin, end
+        if end < len(held):
+            yield end, end
+            end += 1
+        begin = end
 
 
 def _parts(held: dict[str, Any]) -> list[dict[str, Any]]:

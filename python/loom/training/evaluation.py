@@ -33,7 +33,7 @@ from loom.training.ported import (
     settled_outputs,
 )
 from loom.training.record import record_of
-from loom.training.settings import engine_config
+from loom.training.settings import engine_config, with_own_losses
 from loom.training.sized import dealt
 from loom.training.trainable import TrainableNetwork
 
@@ -98,7 +98,8 @@ def evaluate(
     Raises:
         StateError: The network was never trained in this process, and neither a config
             nor a loss is given; or it is training in another thread.
-        DataError: The data is empty, of unequal length, or of no known form.
+        DataError: The data is empty, of unequal length, or of no known form; or no sample counts, by its
+            weight and those of its classes.
         ShapeError: It does not fit the network.
         ConfigError: A setting is out of range, or a metric is called "deviation", too.
 
@@ -138,7 +139,6 @@ def evaluate(
         given = cast("Data", dealt(engine, settled, given)[0])
     known = as_known(engine, given, settled)
     judged, source = settled_by_source(network, settled, as_source(known))
-    Form.of(engine, judged).begin()
     evaluation = Evaluation(network, judged, source)
     deviates = flag("evaluate", "deviation", deviation)
     if deviates and isinstance(settled.loss, Mapping):
@@ -162,6 +162,7 @@ class Evaluation:
 
     def __init__(self, network: HasEngine, config: TrainingConfig, source: Source) -> None:
         self._engine = engine_of(network)
+        config = with_own_losses(config)
         self._form = Form.of(self._engine, config)
         self._config = engine_config(config, self._form.output_shape)
         named = isinstance(config.loss, Mapping)
@@ -179,6 +180,8 @@ class Evaluation:
         """Refuses data in arrays that does not fit, before anything is computed."""
         if self._arrays is not None:
             _native.check_examples(self._engine.native, self._config, self._arrays)
+            if not self._form.counts(self._arrays):
+                raise self._form.nothing_counts("validation")
 
     def run(self) -> dict[str, float]:
         """Measures loss and metrics."""
@@ -205,7 +208,9 @@ class Evaluation:
         seen: list[Seen] = []
         weights: list[NDArray[np.float64]] = []
         rows = counted = 0.0
+        counts = False
         for examples in self._batches():
+            counts = counts or self._form.counts(examples)
             rows += len(examples[0])
             counted += len(examples[0]) * counted_share([examples])
             sizing = self._form.sizing
@@ -218,6 +223,8 @@ class Evaluation:
                 seen.append(self._form.seen(examples[0], outputs, examples[1].copy(), examples[2]))
             if self.loss_names and not (seen and isinstance(seen[-1][0], OutputParts)):
                 weights.append(row_weights(examples[2], len(examples[0]), len(self.loss_names)))
+        if not counts:
+            raise self._form.nothing_counts("data")
         loss, known = evaluator.finish()
         loss *= rows / counted
         return {"loss": loss, **in_order(self._metrics, known, seen, weights)}, seen

@@ -20,6 +20,7 @@ from loom.engine.ports import Ports
 from loom.engine.sizing import Sizing
 from loom.engine.told import classes_of
 from loom.errors import ConfigError, DataError
+from loom.training.class_axis import check_class_axis, leads_with_channels
 from loom.training.config import TrainingConfig
 from loom.training.labelling import indexed, takes_labels
 from loom.training.ported import OutputParts, target_kinds
@@ -56,6 +57,9 @@ class Form:
         ports: The names of several outputs; None where there are none.
         kinds: What the loss of each of these takes.
         own: The losses that functions in Python compute, by output; that of a single one by "".
+        class_weight: How much each class counts, of a single output; None where all count alike.
+        label_smoothing: How much of a row's weight goes to all classes alike.
+        channels_first: Whether the output's last axis is hardly that of the classes which its loss looks for.
     """
 
     output_shape: tuple[int, ...]
@@ -68,6 +72,9 @@ class Form:
     ports: Ports | None = None
     kinds: Mapping[str, TargetKind] = field(default_factory=dict)
     own: Mapping[str, losses.OwnLoss] = field(default_factory=dict)
+    class_weight: Sequence[float] | None = None
+    label_smoothing: float = 0.0
+    channels_first: bool = False
 
     @classmethod
     def of(cls, engine: Engine, config: TrainingConfig) -> Form:
@@ -85,13 +92,15 @@ class Form:
         listed = config.loss if isinstance(config.loss, Mapping) else {"": config.loss}
         own = {name: loss for name, loss in listed.items() if isinstance(loss, losses.OwnLoss)}
         known = (shape, classification, engine.precision, indices, classes, sizing, named, ports, kinds)
-        return cls(*known, own)
+        of_one = None if named else cast("losses.ClassWeight | None", config.class_weight)
+        of_classes = losses.expand_class_weight(of_one, losses.class_count(shape))
+        first = classification and leads_with_channels(engine)
+        return cls(*known, own, of_classes, config.label_smoothing, first)
 
-    def begin(self) -> Form:
-        """Returns itself as a run begins, whose losses know nothing of the weights of those before."""
+    def forget_weights(self) -> None:
+        """Has the losses forget how much samples have counted."""
         for loss in self.own.values():
             loss.forget_weights()
-        return self
 
     def examples(self, batch: TrainingBatch) -> Examples:
         """Converts samples, targets and weights to what the engine takes, once."""
@@ -115,6 +124,45 @@ class Form:
             else as_real_array(weight, self.precision, what="weight"),
         )
 
+    def counts(self, examples: Examples) -> bool:
+        """Whether any sample counts in the loss: by its weight, and by those of its classes.
+
+        The mean over samples that do not is none.
+        """
+        _, target, weight = examples
+        if weight is not None and not weight.any():
+            return False
+        if self.class_weight is None or all(self.class_weight):
+            return True
+        if target.dtype.kind != "i":
+            of_classes = np.asarray(self.class_weight)
+            # Smoothing gives each row a share of every class.
+            shares = np.moveaxis(target, 1, -1) if target.ndim == 4 else target
+            rows = shares.reshape(len(target), -1, len(of_classes)).any(axis=1)
+            counted = rows @ of_classes + self.label_smoothing * of_classes.sum() > 0
+        else:
+            counted = losses.has_weight(target, self.class_weight)
+        counted = counted.reshape(len(target), -1).any(axis=1)
+        if weight is not None and len(weight) == len(counted):
+            counted = counted & weight.reshape(len(weight), -1).any(axis=1)
+        return bool(counted.any())
+
+    def nothing_counts(self, where: str) -> DataError:
+        """Returns what is told of data in which no sample counts.
+
+        Args:
+            where: What the data is for.
+        """
+        if self.class_weight is None:
+            return DataError(f"{where}: the weight of every sample is zero, and at least one must count")
+        weights = ", ".join(f"{weight:g}" for weight in self.class_weight[:10])
+        told = weights + (", ..." if len(self.class_weight) > 10 else "")
+        return DataError(
+            f"{where}: no sample counts, since class_weight ({told}, by class) is zero for every class that "
+            "there is among the targets: give those that are to count a weight above 0, or take a config "
+            "without class_weight"
+        )
+
     def _weights_of(self, output: str, weight: Any) -> Any:  # noqa: ANN401 - as batches have them
         """Returns how much samples count in the loss of an output; None where that says no array."""
         if weight is None or isinstance(weight, DividedWeights):
@@ -128,12 +176,10 @@ class Form:
     def _target(self, target: Any, shape: tuple[int, ...]) -> NDArray[Any]:  # noqa: ANN401 - of any form
         if self.in_rows:
             return as_real_array(target, self.precision, what="target")
-        return as_target(
-            target,
-            shape,
-            classification=self.classification,
-            precision=self.precision,
-        )
+        made = as_target(target, shape, classification=self.classification, precision=self.precision)
+        if self.channels_first:
+            check_class_axis(made, shape)
+        return made
 
     def seen(
         self, rows: NDArray[Any], outputs: NDArray[Any], targets: NDArray[Any], weight: NDArray[Any] | None
@@ -182,6 +228,8 @@ class ArrayFeed:
 
     def __init__(self, source: ArraySource, form: Form, config: TrainingConfig) -> None:
         self.first = form.examples(source.batch)
+        if not form.counts(self.first):
+            raise form.nothing_counts("data")
         rows = config.batch_size * config.accumulate
         self.steps: int | None = -(-source.rows // rows)
         self.order: dict[str, object] = {
@@ -273,6 +321,8 @@ class BatchFeed:
         self._form = form_of(first)
         self.first = copied(self._form.examples(first))
         self._peeked: Examples | None = self.first
+        # What came before a position is not looked at again.
+        self._counted = position is not None or self._form.counts(self.first)
 
     def total_steps(self, config: TrainingConfig) -> int:
         """Returns the length of the whole run; refuses schedules that need one where it is unknown."""
@@ -318,12 +368,15 @@ class BatchFeed:
                 self._next.append(copied(examples) if more else examples)
             if not self._next:
                 self._batches = None
+                if not self._counted:
+                    raise self._form.nothing_counts("data")
         return bool(self._next)
 
     def _converted(self, batch: TrainingBatch) -> Examples:
         examples = self._form.examples(batch)
         if (examples[1].dtype.kind == "i") != (self.first[1].dtype.kind == "i"):
             raise DataError("some batches have class indices as targets and others rows; give one kind only")
+        self._counted = self._counted or self._form.counts(examples)
         return examples
 
     def run(

@@ -40,7 +40,7 @@ from loom.training.progress import reporter
 from loom.training.record import record_of
 from loom.training.result import StopReason, TrainingResult
 from loom.training.run_keeper import RunKeeper
-from loom.training.settings import TargetRule, engine_config
+from loom.training.settings import TargetRule, engine_config, with_own_losses
 from loom.training.shard_feed import ShardFeed
 from loom.training.sharing import Sharing
 from loom.training.signs import case_of, refuse_batches_of_one, warn_of_mistakes
@@ -166,8 +166,9 @@ class Run:
 
     def _follow(self, config: TrainingConfig) -> None:
         """Takes up the settings, once the loss is among them."""
+        config = with_own_losses(config)
         self.config = config
-        self.form = Form.of(self.engine, config).begin()
+        self.form = Form.of(self.engine, config)
         shape = self.form.output_shape
         self.settings = engine_config(config, shape, observe=self.observe, tween=self.tween)
         named = isinstance(config.loss, Mapping)

@@ -14,7 +14,7 @@ from loom.engine import HasEngine, engine_of
 from loom.errors import DataError
 from loom.training.config import TrainingConfig
 from loom.training.feed import Examples, Form
-from loom.training.settings import engine_config
+from loom.training.settings import engine_config, with_own_losses
 
 __all__ = ["Rehearsal", "batches", "chosen_rows"]
 
@@ -32,7 +32,8 @@ class Rehearsal:
 
     def __init__(self, copy: HasEngine, config: TrainingConfig, total_steps: int) -> None:
         # A step that is not finite is to be heard of.
-        self._config = replace(config, on_nonfinite="raise", track_perf=False, metrics=())
+        alone = with_own_losses(config)
+        self._config = replace(alone, on_nonfinite="raise", track_perf=False, metrics=())
         self._engine = engine_of(copy)
         # What stateful layers carry has the rows of the batches before.
         self._engine.native.reset_states()

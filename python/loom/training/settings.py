@@ -15,7 +15,10 @@ from loom.measuring import Observe
 from loom.measuring.settings import watch_settings
 from loom.training.config import TrainingConfig
 
-__all__ = ["TargetRule", "base_rate", "engine_config"]
+__all__ = ["TargetRule", "base_rate", "engine_config", "refuse_of_steps", "with_own_losses"]
+
+# What says how the steps of a training are put together of batches, or cut and exchanged.
+_OF_STEPS = ("accumulate", "shards", "split_moments", "split_gradients", "exchange")
 
 
 class TargetRule(Protocol):
@@ -135,3 +138,35 @@ def _of_engine(loss: Any) -> tuple[Any, dict[str, object] | None]:  # noqa: ANN4
 def base_rate(config: TrainingConfig, tween: TargetRule | None) -> float:
     """Returns the learning rate before the schedule; one that the config gives counts first."""
     return config.rate if tween is None or config.learning_rate is not None else tween.base_rate
+
+
+def with_own_losses(config: TrainingConfig) -> TrainingConfig:
+    """Returns the settings of one run, with losses of the user's own that no other run shares.
+
+    Args:
+        config: The settings, which several runs may have in common.
+    """
+    given: Any = config.loss
+
+    def apart(loss: Any) -> Any:  # noqa: ANN401 - as a config has it
+        return loss.apart() if isinstance(loss, losses.OwnLoss) else loss
+
+    if isinstance(given, Mapping):
+        return replace(config, loss={name: apart(loss) for name, loss in given.items()})
+    return replace(config, loss=apart(given)) if isinstance(given, losses.OwnLoss) else config
+
+
+def refuse_of_steps(where: str, config: TrainingConfig, why: str) -> None:
+    """Refuses settings of how `loom.train` makes steps of batches, where these would go unheard.
+
+    Args:
+        where: Who refuses.
+        config: The settings.
+        why: What is told, and what is to be done.
+
+    Raises:
+        ConfigError: There are such settings.
+    """
+    plain = TrainingConfig()
+    if refused := [name for name in _OF_STEPS if getattr(config, name) != getattr(plain, name)]:
+        raise ConfigError(f"{where} does not take {' and '.join(refused)}: {why}")

@@ -124,7 +124,8 @@ def convert_hub(
 
 
 def _check_type(dtype: str) -> None:
-    if dtype not in _FILE_TYPES:
+    # A list cannot be looked up.
+    if dtype not in list(_FILE_TYPES):
         raise ConfigError(f"save_gguf: dtype must be one of {', '.join(_FILE_TYPES)}, got {dtype!r}")
 
 

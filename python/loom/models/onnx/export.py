@@ -9,7 +9,8 @@ from os import PathLike
 from typing import Any, cast
 
 from loom._native import __version__
-from loom._settings.checks import file_path, whole
+from loom._settings.checks import file_path, flag, whole
+from loom._settings.suggestions import shown
 from loom.architecture import InputConfig, OutputConfig
 from loom.engine import engine_of
 from loom.errors import ConfigError, FileError, InvalidValueError
@@ -74,7 +75,7 @@ def save_onnx(
     onnx = require("onnx", extra="onnx", purpose="saving a network as ONNX")
     target = file_path("save_onnx", path)
     size = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
-    outside = size > LARGEST if external_data is None else external_data
+    outside = size > LARGEST if external_data is None else flag("save_onnx", "external_data", external_data)
     try:
         if not outside:
             onnx.checker.check_model(model, full_check=True)
@@ -135,6 +136,15 @@ def onnx_model(net: Network, opset: int = 17, *, metadata: Mapping[str, str] | N
         opset_imports=opsets,
         ir_version=max(8, helper.find_min_ir_version_for(opsets)),
     )
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise ConfigError(f"save_onnx: metadata must be texts by name, got {shown(metadata)}")
+    wrong = next(
+        (each for each in (metadata or {}).items() if not all(isinstance(part, str) for part in each)), None
+    )
+    if wrong is not None:
+        raise ConfigError(
+            f"save_onnx: metadata must be texts by name, got {shown(wrong[0])}: {shown(wrong[1])}"
+        )
     helper.set_model_props(model, {**(metadata or {}), "loom.version": __version__})
     return model
 
