@@ -1,5 +1,6 @@
 //! One rectangle of C: blocks of k, panels of rows, and what is packed on the way.
 
+use super::blocking::Blocking;
 use super::few_rows::{FEW, FewRows};
 use super::panels::{PanelSource, Strided};
 use super::tile::{Left, Right, RowPanel, tile};
@@ -10,12 +11,8 @@ use crate::simd::{Isa, LANES, Pool, Real};
 use std::cell::Cell;
 use std::ops::Range;
 
-/// The most terms summed before the next block of k begins. Each new block
-/// loads and stores all of C once more; operands come fast enough from the
-/// second-level cache, so the blocks are long.
-const DEPTH: usize = 1024;
-/// So many panels of rows, and ...
-const GROUP: usize = 5;
+/// So many rows, in panels, and ...
+const GROUP: usize = 60;
 /// ... so many columns (more, where k is short) meet while both stay in the
 /// second-level cache. A multiple of every tile's width.
 const CHUNK: usize = 128;
@@ -27,10 +24,8 @@ const SHALLOW: usize = 4;
 const PIECE: usize = 1024;
 /// The most columns of a piece of a few rows whose right operand is read in its own form.
 const OWN_FORM_PIECE: usize = 8 * PIECE;
-/// The left operand is read where it is for so few columns, and ...
+/// The left operand is read where it is for so few columns: packing would cost more than it saves.
 const IN_PLACE_COLUMNS: usize = 512;
-/// ... the right one for so few rows: packing would cost more than it saves.
-const IN_PLACE_ROWS: usize = 512;
 /// Elements this many bytes apart fall on the same few lines of the first-level
 /// cache and drive each other out: such operands are packed sooner.
 const SAME_LINES: usize = 4096;
@@ -181,14 +176,15 @@ impl<'a, T: Real> Block<'a, T> {
         if rows.is_empty() || columns.is_empty() {
             return;
         }
+        let blocking = Blocking::of(self.isa.level());
         let some = rows.len() <= OWN_FORM_ROWS;
         let few = |stride: usize, extent: usize, most: usize| extent <= most && !collides::<T>(stride);
         let a_in_place = self.a_in_place.filter(|a| {
             a.lane_stride() == 1 || some || few(a.lane_stride(), columns.len(), IN_PLACE_COLUMNS)
         });
-        let b_in_place = self
-            .b_in_place
-            .filter(|b| b.lane_stride() == 1 && (some || few(b.depth_stride(), rows.len(), IN_PLACE_ROWS)));
+        let b_in_place = self.b_in_place.filter(|b| {
+            b.lane_stride() == 1 && (some || few(b.depth_stride(), rows.len(), blocking.in_place_rows))
+        });
         let own_form =
             if b_in_place.is_none() && a_in_place.is_some() && some { self.b_own_form } else { None };
         let most = match own_form {
@@ -201,14 +197,20 @@ impl<'a, T: Real> Block<'a, T> {
         let width = tile::<T>(self.isa, rows.len().div_ceil(panels)).1;
         let width = width.min(columns.len().next_multiple_of(LANES));
         let packed = b_in_place.is_none() && own_form.is_none();
-        // What is decoded in little time meets all rows at once, while it is in the second-level cache.
-        let at_once = packed && a_in_place.is_some() && self.b.is_packed();
-        let most_deep = if at_once { DECODED } else { DEPTH };
+        // What is packed in little time meets all rows at once, while it is in the second-level cache.
+        let soon = self.b.is_packed() || (self.b_in_place.is_some() && rows.len() <= blocking.at_once_rows);
+        let at_once = packed && a_in_place.is_some() && soon;
+        let longest = blocking.depth_bytes / size_of::<T>();
+        let most_deep = if at_once { DECODED.min(longest) } else { longest };
         let decoded_columns = CHUNK.min(columns.len().next_multiple_of(LANES));
         let blocks = self.depth.div_ceil(most_deep).max(1);
         let deepest = self.depth.div_ceil(blocks);
 
-        let left_len = if a_in_place.is_some() { 0 } else { deepest * LANES * GROUP.min(panels) };
+        // Panels of the left operand lie side by side where there are lanes for several.
+        let beside = (LANES / most).max(1);
+        let together = (GROUP / most).next_multiple_of(beside);
+        let left_blocks = together.min(panels).div_ceil(beside);
+        let left_len = if a_in_place.is_some() { 0 } else { deepest * LANES * left_blocks };
         let packed_columns = if at_once { decoded_columns } else { columns.len().next_multiple_of(width) };
         let right_len = if packed { deepest * packed_columns } else { 0 };
         let mut scratch = SCRATCH.take();
@@ -251,17 +253,20 @@ impl<'a, T: Real> Block<'a, T> {
                     Columns::Panels(self.right_packed(depth.clone(), columns.clone(), width, right))
                 }
             };
-            for first in (0..panels).step_by(GROUP) {
-                let group = first..panels.min(first + GROUP);
+            for first in (0..panels).step_by(together) {
+                let group = first..panels.min(first + together);
+                let block_len = depth.len() * LANES;
                 if a_in_place.is_none() {
-                    for (panel, left) in group.clone().zip(left.chunks_exact_mut(depth.len() * LANES)) {
-                        self.a.pack(self.isa, depth.clone(), rows_of(panel), LANES, left);
+                    for (panel, left) in group.clone().step_by(beside).zip(left.chunks_exact_mut(block_len)) {
+                        let last = group.end.min(panel + beside) - 1;
+                        let rows = rows_of(panel).start..rows_of(last).end;
+                        self.a.pack(self.isa, depth.clone(), rows, LANES, left);
                     }
                 }
                 // What is read in its own form is read once, the longer at a stretch the faster.
                 let chunk = match own_form {
                     Some(_) if panels == 1 => columns.len(),
-                    _ => CHUNK * (DEPTH / depth.len().max(1)).max(1),
+                    _ => CHUNK * (longest / depth.len().max(1)).max(1),
                 };
                 for column in columns.clone().step_by(chunk) {
                     let right = right.skip_panels((column - columns.start) / width);
@@ -270,11 +275,11 @@ impl<'a, T: Real> Block<'a, T> {
                         let rows = rows_of(panel);
                         let left = match a_in_place {
                             Some(a) => a.left_at(depth.start, rows.start),
-                            None => Left {
-                                a: left[(panel - first) * depth.len() * LANES..].as_ptr(),
-                                row: 1,
-                                depth: LANES,
-                            },
+                            None => {
+                                let number = (panel - first) / beside;
+                                let lane = rows.start - rows_of(first + number * beside).start;
+                                Left { a: left[number * block_len + lane..].as_ptr(), row: 1, depth: LANES }
+                            }
                         };
                         // SAFETY: the operands' elements of these ranges lie in their
                         // matrices or were packed just now; this part of C is ours.
@@ -339,10 +344,15 @@ impl<'a, T: Real> Block<'a, T> {
         scratch: &mut [T],
     ) -> Right<T> {
         let panel_len = depth.len() * width;
-        for (panel, start) in columns.clone().step_by(width).enumerate() {
-            let lanes = start..columns.end.min(start + width);
-            let out = &mut scratch[panel * panel_len..(panel + 1) * panel_len];
-            self.b.pack(self.isa, depth.clone(), lanes, width, out);
+        let beside = Blocking::of(self.isa.level()).panels_beside;
+        if let Some(b) = self.b_in_place.filter(|b| beside > 1 && b.lane_stride() == 1) {
+            b.pack_panels(self.isa, depth, columns, (width, beside), scratch);
+        } else {
+            for (panel, start) in columns.clone().step_by(width).enumerate() {
+                let lanes = start..columns.end.min(start + width);
+                let out = &mut scratch[panel * panel_len..(panel + 1) * panel_len];
+                self.b.pack(self.isa, depth.clone(), lanes, width, out);
+            }
         }
         Right { b: scratch.as_ptr(), depth: width, panel: panel_len }
     }

@@ -18,6 +18,7 @@
 //! where the processor multiplies them so: see [`product_of_pairs`].
 
 mod block;
+mod blocking;
 mod decoders;
 mod epilogue;
 mod few_rows;

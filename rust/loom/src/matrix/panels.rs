@@ -136,6 +136,25 @@ impl<'a, T> Strided<'a, T> {
         self.depth_stride
     }
 
+    /// Packs lanes that are contiguous into panels of `width` lanes, one after the other, of which `beside` are written
+    /// at a time: rows are then read at a stretch.
+    pub(super) fn pack_panels(
+        &self,
+        isa: Isa,
+        depth: Range<usize>,
+        lanes: Range<usize>,
+        (width, beside): (usize, usize),
+        out: &mut [T],
+    ) where
+        T: Real,
+    {
+        assert!(depth.end <= self.depth && lanes.end <= self.lanes && self.lane_stride == 1);
+        assert!(
+            width.is_multiple_of(LANES) && lanes.len().next_multiple_of(width) * depth.len() <= out.len()
+        );
+        T::dispatch(isa, PackPanels { source: self, depth, lanes, width, beside, out });
+    }
+
     /// How far the elements of neighbouring lanes lie apart.
     pub(super) fn lane_stride(&self) -> usize {
         self.lane_stride
@@ -204,6 +223,26 @@ impl<T: Real> Strided<'_, T> {
         V::transpose(block);
     }
 
+    /// Lanes at one k that are contiguous. What follows the last of them within its vector is arbitrary.
+    ///
+    /// # Safety
+    /// They are within the matrix, and so many vectors can be written.
+    #[inline(always)]
+    unsafe fn pack_row<V: Vector<Element = T>>(&self, k: usize, lanes: Range<usize>, to: *mut T) {
+        for lane in lanes.clone().step_by(LANES) {
+            prefetch(self.at(k + AHEAD, lane));
+            // SAFETY: the caller's promise. Beyond the panel but within the row there is no harm.
+            unsafe {
+                let to = to.add(lane - lanes.start);
+                if lane + LANES <= self.lanes {
+                    V::load_unchecked(self.at(k, lane)).store_unchecked(to);
+                } else {
+                    self.gather(k, lane..lanes.end, to);
+                }
+            }
+        }
+    }
+
     /// Lanes at one k, wherever they lie, to where they are side by side.
     ///
     /// # Safety
@@ -255,6 +294,37 @@ impl<T: Real> Form<T> for Strided<'_, T> {
     }
 }
 
+struct PackPanels<'a, T> {
+    source: &'a Strided<'a, T>,
+    depth: Range<usize>,
+    lanes: Range<usize>,
+    width: usize,
+    beside: usize,
+    out: &'a mut [T],
+}
+
+impl<T: Real> Kernel<T> for PackPanels<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        let Self { source, depth, lanes, width, beside, out } = self;
+        let panel = depth.len() * width;
+        let panels = out.as_mut_ptr();
+        for first in lanes.clone().step_by(width * beside) {
+            let some = first..lanes.end.min(first + width * beside);
+            for (row, k) in depth.clone().enumerate() {
+                let mut to = panels.wrapping_add((first - lanes.start) / width * panel + row * width);
+                for start in some.clone().step_by(width) {
+                    // SAFETY: the ranges lie within the matrix and the panels, as `pack_panels` asserts, the only maker.
+                    unsafe { source.pack_row::<V>(k, start..lanes.end.min(start + width), to) };
+                    to = to.wrapping_add(panel);
+                }
+            }
+        }
+    }
+}
+
 struct PackStrided<'a, T> {
     source: &'a Strided<'a, T>,
     depth: Range<usize>,
@@ -282,19 +352,8 @@ impl<T: Real> PackStrided<'_, T> {
     unsafe fn rows<V: Vector<Element = T>>(self) {
         let Self { source, depth, lanes, width, out } = self;
         for (to, k) in out.chunks_exact_mut(width).zip(depth) {
-            let to = to.as_mut_ptr();
-            for lane in lanes.clone().step_by(LANES) {
-                prefetch(source.at(k + AHEAD, lane));
-                // SAFETY: the caller's promise. Beyond the panel but within the row there is no harm.
-                unsafe {
-                    let to = to.add(lane - lanes.start);
-                    if lane + LANES <= source.lanes {
-                        V::load_unchecked(source.at(k, lane)).store_unchecked(to);
-                    } else {
-                        source.gather(k, lane..lanes.end, to);
-                    }
-                }
-            }
+            // SAFETY: the caller's promise.
+            unsafe { source.pack_row::<V>(k, lanes.clone(), to.as_mut_ptr()) };
         }
     }
 

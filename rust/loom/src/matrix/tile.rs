@@ -3,6 +3,7 @@
 use super::terms::{GradualPairs, Numbers, Pairs, Terms, any_subnormal, load};
 use crate::precision::Precision;
 use crate::simd::{Isa, Kernel, LANES, Level, Real, Vector, array_of, dispatch_bfloat16_pairs, prefetch};
+use std::hint::black_box;
 use std::marker::PhantomData;
 use std::slice::from_raw_parts_mut;
 
@@ -324,7 +325,10 @@ impl<T: Real> Tile<T> {
             }
             // Rows in threes: the machine's addressing does one and two strides by
             // itself, so 12 rows need 4 pointers and everything stays in registers.
-            let mut a: [*const T; 4] = array_of(|i| a.wrapping_add(3 * i * a_row));
+            // Of two pointers whose distance the compiler sees, it makes one that goes
+            // from row to row, a sum that waits for the one before it.
+            let threes = if const { R > 6 } { 3 * a_row } else { black_box(3 * a_row) };
+            let mut a: [*const T; 4] = array_of(|i| a.wrapping_add(i * threes));
             let mut b = self.right.b;
             for _ in 0..depth {
                 let right: [S::Right; N] = array_of(|j| S::right::<RAGGED>(b.add(j * LANES), count));
