@@ -82,6 +82,33 @@ def test_keys(header: str, status: int) -> None:
     assert asyncio.run(ask()) == status
 
 
+def test_pages_of_origins_that_are_allowed_may_ask() -> None:
+    import httpx
+
+    page = "https://chat.example"
+    app = create_language_app(model(), LanguageSettings(api_key="key", allow_origins=[page]))  # type: ignore[arg-type]
+
+    async def ask() -> None:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://loom", headers={"Origin": page}
+        ) as client:
+            wanted = {
+                "Access-Control-Request-Method": "POST",
+                "Access-Control-Request-Headers": "authorization,content-type,x-stainless-lang",
+            }
+            # A browser asks this without the key.
+            asked = await client.options("/v1/chat/completions", headers=wanted)
+            assert asked.status_code == 200
+            assert asked.headers["access-control-allow-origin"] == page
+            for headers, status in ({}, 401), ({"Authorization": "Bearer key"}, 200):
+                answer = await client.get("/v1/models", headers=headers)
+                assert answer.status_code == status
+                assert answer.headers["access-control-allow-origin"] == page
+
+    asyncio.run(ask())
+
+
 def test_the_likeliest_tokens_by_no_probability_at_all() -> None:
     app = create_language_app(model(), LanguageSettings())
     body: dict[str, Any] = {"prompt": "Once", "max_tokens": 6, "ignore_eos": True}

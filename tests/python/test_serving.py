@@ -35,6 +35,7 @@ httpx = pytest.importorskip("httpx", reason="tests of serving need httpx")
 
 LABELS = ["ash", "birch", "cedar"]
 NPY = "application/x-npy"
+PAGE = "http://localhost:3000"
 
 
 def network() -> loom.Network:
@@ -72,6 +73,9 @@ class Client:
 
     def post(self, path: str, **what: Any) -> Any:
         return self._portal.call(partial(self._client.post, path, **what))
+
+    def options(self, path: str, **what: Any) -> Any:
+        return self._portal.call(partial(self._client.options, path, **what))
 
 
 @pytest.fixture
@@ -362,8 +366,11 @@ def test_a_server_under_clients_and_its_end(tmp_path: Path) -> None:
     net.save(tmp_path / "net.loom")
     wrong: list[str] = []
     # Long enough that the last request is still waiting when the server is told to end.
-    with server(tmp_path / "net.loom", "--wait", "150", "--batch-rows", "60") as (process, url):
-        assert httpx.get(f"{url}/health").json() == {"status": "ok"}
+    words = ["--wait", "150", "--batch-rows", "60", "--allow-origin", "http://other", "--allow-origin", PAGE]
+    with server(tmp_path / "net.loom", *words) as (process, url):
+        health = httpx.get(f"{url}/health", headers={"Origin": PAGE})
+        assert health.json() == {"status": "ok"}
+        assert health.headers["access-control-allow-origin"] == PAGE
         page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
         block = re.findall(r"```py\n(.*?)```", page, re.DOTALL)[0]
         block = block.replace("http://127.0.0.1:8000", url).replace(
@@ -496,3 +503,49 @@ def test_two_classes_of_one_output_have_labels(end: Any) -> None:
         told = client.post("/predict", json={"inputs": x.tolist()}).json()
     assert told["labels"] == net.predict_classes(x).tolist()
     assert set(told["labels"]) == {"down", "up"}
+
+
+def preflight(client: Any, origin: str) -> Any:
+    """What a browser asks before a page sends JSON with a key."""
+    asked = {
+        "Origin": origin,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type",
+    }
+    return client.options("/predict", headers=asked)
+
+
+def test_pages_of_origins_that_are_allowed_may_ask() -> None:
+    with served(network(), wait=0.0, max_rows=1, allow_origins=[PAGE]) as client:
+        told = preflight(client, PAGE)
+        assert told.status_code == 200
+        assert told.headers["access-control-allow-origin"] == PAGE
+        assert {"authorization", "content-type"} <= set(
+            re.split(", *", told.headers["access-control-allow-headers"].lower())
+        )
+        assert "access-control-allow-origin" not in preflight(client, "http://elsewhere").headers
+        # What is refused is told to the page, too.
+        for rows, status in [(1, 200), (2, 413)]:
+            body = {"inputs": samples(rows).tolist()}
+            answer = client.post("/predict", json=body, headers={"Origin": PAGE})
+            assert answer.status_code == status
+            assert answer.headers["access-control-allow-origin"] == PAGE
+
+
+def test_pages_of_other_origins_may_not_ask_unless_all_may(client: Any) -> None:
+    assert preflight(client, PAGE).status_code == 405
+    answer = client.post("/predict", json={"inputs": samples(1).tolist()}, headers={"Origin": PAGE})
+    assert "access-control-allow-origin" not in answer.headers
+    with served(network(), wait=0.0, allow_origins=("*",)) as open_to_all:
+        assert preflight(open_to_all, PAGE).headers["access-control-allow-origin"] == "*"
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["*", [""], [None], ["localhost:30"], ["http://localhost:30/"], ["HTTP://a"], ["http://a/b"], 3, None],
+)
+def test_origins_are_as_browsers_say_them(given: object) -> None:
+    with pytest.raises(loom.ConfigError, match="origin"):
+        ServingSettings(allow_origins=given)  # type: ignore[arg-type]
+    with pytest.raises(loom.ConfigError, match="origin"):
+        loom.serving.LanguageSettings(allow_origins=given)  # type: ignore[arg-type]

@@ -37,6 +37,13 @@ _LONGEST_END = 30.0
 @click.option("--max-requests", type=int, help="Most requests under way.  [default: 1024, or 256]")
 @click.option("--rate", type=float, help="Most requests a second of one address; any number by default.")
 @click.option("--timeout", type=float, help="Seconds to answer within.  [default: 30, or 600]")
+@click.option(
+    "--allow-origin",
+    "allow_origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help='Pages of this origin may ask from a browser; may be repeated, and "*" is all.',
+)
 @click.option("--access-log", is_flag=True, help="Log every request.")
 @click.option("--batch-rows", type=int, help="Networks: samples computed at once.  [default: 64]")
 @click.option("--wait", type=float, help="Networks: milliseconds to wait for requests to join.  [default: 2]")
@@ -88,7 +95,7 @@ def command(
     from loom.text import is_language_model
 
     require("uvicorn", extra="serve", purpose="loom serve")
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None and value != ()}
     speaks = kind == "language-model" or (kind == "auto" and is_language_model(file))
     app, timeout, page = (_of_language if speaks else _of_network)(file, device, given)
     return _run(app, host, port, timeout, page, access_log=access_log)

@@ -32,6 +32,7 @@ from loom.serving.batching import Batcher
 from loom.serving.bodies import NPY, BodyError, body_within, from_json, from_npy, named_from_json, to_npy
 from loom.serving.limits import RateLimit
 from loom.serving.measures import Measures
+from loom.serving.origins import allow
 from loom.serving.settings import ServingSettings
 
 __all__ = ["application"]
@@ -219,6 +220,7 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
     async def metrics() -> Response:
         return Response(measures.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    allow(app, settings.allow_origins)
     return app
 
 

@@ -26,6 +26,7 @@ from loom.serving.openai_requests import (
     RequestError,
     read_request,
 )
+from loom.serving.origins import allow
 from loom.serving.settings import LanguageSettings
 from loom.serving.turns import Turns
 from loom.text import ContextLengthError, Generation, LanguageModel, Options
@@ -320,6 +321,7 @@ def language_application(
     async def chat() -> Response:
         return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY})
 
+    allow(app, settings.allow_origins)
     return app
 
 

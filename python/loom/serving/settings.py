@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from loom._settings.checks import real, whole
 from loom.errors import ConfigError
+from loom.serving.origins import origins
 
 __all__ = ["LanguageSettings", "ServingSettings"]
 
@@ -24,6 +25,8 @@ class ServingSettings:
             told to come again.
         rate: The most requests a second of one address, on average and at once; None for any number.
         timeout: Seconds until a request that is not answered is given up.
+        allow_origins: Of which origins pages may ask from a browser, such as "http://localhost:3000"; ("*",)
+            for all. A page of the server's own origin always may.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -36,6 +39,7 @@ class ServingSettings:
     max_requests: int = 1024
     rate: float | None = None
     timeout: float = 30.0
+    allow_origins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         where = "ServingSettings"
@@ -45,6 +49,7 @@ class ServingSettings:
         real(where, "timeout", self.timeout, above=0.0)
         if self.rate is not None:
             real(where, "rate", self.rate, above=0.0)
+        object.__setattr__(self, "allow_origins", origins(where, self.allow_origins))
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ class LanguageSettings:
         max_bytes: The most bytes of a request's body.
         rate: The most requests a second of one address, on average and at once; None for any number.
         timeout: Seconds until an answer that is not whole is given up.
+        allow_origins: Of which origins pages may ask from a browser, such as "http://localhost:3000"; ("*",)
+            for all. A page of the server's own origin always may.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -77,6 +84,7 @@ class LanguageSettings:
     max_bytes: int = 4 << 20
     rate: float | None = None
     timeout: float = 600.0
+    allow_origins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         where = "LanguageSettings"
@@ -87,6 +95,7 @@ class LanguageSettings:
         real(where, "timeout", self.timeout, above=0.0)
         if self.rate is not None:
             real(where, "rate", self.rate, above=0.0)
+        object.__setattr__(self, "allow_origins", origins(where, self.allow_origins))
         if not self.name:
             raise ConfigError(f"{where}: name must not be empty")
         if self.api_key is not None and not self.api_key:
