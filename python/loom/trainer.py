@@ -33,8 +33,9 @@ class Trainer:
     """Trains a network one update at a time: forward, loss, backward, clip and update in one call.
 
     For online learning, and for loops that are not `loom.train`'s. The config's loss,
-    optimizer, schedule, learning rate and clipping count; epochs, shuffling and
-    validation are the caller's. The network moves to the config's device, as in `loom.train`.
+    optimizer, schedule, learning rate and clipping count; epochs, shuffling,
+    validation, metrics and early stopping are the caller's, whatever the config says of
+    them. The network moves to the config's device, as in `loom.train`.
 
     Args:
         network: The network; it learns in place.
