@@ -66,16 +66,33 @@ macro_rules! turned_words {
 /// As there.
 #[inline(always)]
 pub(super) unsafe fn turned_words_avx2(blocks: &Sixteen, offset: usize, first: usize) -> [__m256i; 4] {
+    // SAFETY: the caller's promise.
+    let places = unsafe {
+        [
+            two_places(blocks, offset, first),
+            two_places(blocks, offset, first + 1),
+            two_places(blocks, offset, first + 2),
+            two_places(blocks, offset, first + 3),
+        ]
+    };
+    avx2!(turned_words!(
+        places,
+        _mm256_unpacklo_epi32,
+        _mm256_unpackhi_epi32,
+        _mm256_unpacklo_epi64,
+        _mm256_unpackhi_epi64
+    ))
+}
+
+/// Sixteen bytes of two places, of which the second is the fourth after `place`. No closure, as in [`four_places`].
+///
+/// # Safety
+/// The bytes must be valid for reading.
+#[inline(always)]
+unsafe fn two_places(blocks: &Sixteen, offset: usize, place: usize) -> __m256i {
     avx2!({
-        let at = |place: usize| blocks.at(first + place).wrapping_add(offset).cast();
-        let both = |place: usize| _mm256_loadu2_m128i(at(place + 4), at(place));
-        turned_words!(
-            [both(0), both(1), both(2), both(3)],
-            _mm256_unpacklo_epi32,
-            _mm256_unpackhi_epi32,
-            _mm256_unpacklo_epi64,
-            _mm256_unpackhi_epi64
-        )
+        let first = blocks.at(place).wrapping_add(offset).cast();
+        _mm256_loadu2_m128i(blocks.at(place + 4).wrapping_add(offset).cast(), first)
     })
 }
 
@@ -123,28 +140,55 @@ pub(super) unsafe fn turned_words_avx512(blocks: &Sixteen, offset: usize) -> [__
     ))
 }
 
-/// [`Words::dot_bytes`](crate::simd::Words::dot_bytes) with products of bytes added in pairs: of magnitudes and
-/// activations with the sign of the code, which fit 16 bits, 2 x 128 x 127.
+/// [`Words::dot_bytes`](crate::simd::Words::dot_bytes) with products of bytes added in pairs.
 ///
 /// # Safety
 /// As there.
 #[inline(always)]
 pub(super) unsafe fn dot_bytes_avx2(blocks: &Sixteen, offset: usize, a: *const i8) -> [__m256i; 2] {
-    avx2!({
+    // SAFETY: the caller's promise.
+    unsafe {
         let a = _mm256_loadu_si256(a.cast());
-        let ones = _mm256_set1_epi16(1);
-        let dot = |block: usize| {
-            let codes = _mm256_loadu_si256(blocks.at(block).wrapping_add(offset).cast());
-            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(a, codes));
-            _mm256_madd_epi16(pairs, ones)
-        };
-        let eight = |at: usize| {
-            let left = sum_fours_avx2([dot(at), dot(at + 1), dot(at + 2), dot(at + 3)]);
-            let right = sum_fours_avx2([dot(at + 4), dot(at + 5), dot(at + 6), dot(at + 7)]);
-            let first = _mm256_permute2x128_si256::<0x20>(left, right);
-            _mm256_add_epi32(first, _mm256_permute2x128_si256::<0x31>(left, right))
-        };
-        [eight(0), eight(8)]
+        [eight_bytes(blocks, offset, 0, a), eight_bytes(blocks, offset, 8, a)]
+    }
+}
+
+/// The sums of eight blocks from this one on. No closure, as in [`four_places`].
+///
+/// # Safety
+/// As `dot_bytes_avx2`.
+#[inline(always)]
+unsafe fn eight_bytes(blocks: &Sixteen, offset: usize, first: usize, a: __m256i) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let left = sum_fours_avx2([
+            block_of_bytes(blocks, offset, first, a),
+            block_of_bytes(blocks, offset, first + 1, a),
+            block_of_bytes(blocks, offset, first + 2, a),
+            block_of_bytes(blocks, offset, first + 3, a),
+        ]);
+        let right = sum_fours_avx2([
+            block_of_bytes(blocks, offset, first + 4, a),
+            block_of_bytes(blocks, offset, first + 5, a),
+            block_of_bytes(blocks, offset, first + 6, a),
+            block_of_bytes(blocks, offset, first + 7, a),
+        ]);
+        let low = _mm256_permute2x128_si256::<0x20>(left, right);
+        _mm256_add_epi32(low, _mm256_permute2x128_si256::<0x31>(left, right))
+    }
+}
+
+/// A sum for every four products of a block: of magnitudes and activations with the sign of the code, two of which fit
+/// 16 bits, 2 x 128 x 127.
+///
+/// # Safety
+/// As `dot_bytes_avx2`.
+#[inline(always)]
+unsafe fn block_of_bytes(blocks: &Sixteen, offset: usize, block: usize, a: __m256i) -> __m256i {
+    avx2!({
+        let codes = _mm256_loadu_si256(blocks.at(block).wrapping_add(offset).cast());
+        let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(a, codes));
+        _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
     })
 }
 
@@ -159,25 +203,52 @@ pub(super) unsafe fn dot_halves_avx2<const TABLE: bool>(
     a: *const i8,
     table: &[u8; 16],
 ) -> [__m256i; 2] {
-    avx2!({
+    // SAFETY: the caller's promise.
+    unsafe {
         let lower = _mm256_broadcastsi128_si256(_mm_loadu_si128(a.cast()));
         let upper = _mm256_broadcastsi128_si256(_mm_loadu_si128(a.add(16).cast()));
         let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
-        let (ones, mask) = (_mm256_set1_epi16(1), _mm256_set1_epi8(15));
-        let at = |block: usize| blocks.at(block).wrapping_add(offset).cast();
-        let code = |halves: __m256i| match TABLE {
-            true => _mm256_shuffle_epi8(table, halves),
-            false => halves,
-        };
-        let dot = |block: usize| {
-            let codes = _mm256_loadu2_m128i(at(block + 4), at(block));
-            let first = code(_mm256_and_si256(codes, mask));
-            let last = code(_mm256_and_si256(_mm256_srli_epi16::<4>(codes), mask));
-            let (first, last) = (_mm256_maddubs_epi16(first, lower), _mm256_maddubs_epi16(last, upper));
-            _mm256_madd_epi16(_mm256_add_epi16(first, last), ones)
-        };
-        let eight = |at: usize| sum_fours_avx2([dot(at), dot(at + 1), dot(at + 2), dot(at + 3)]);
-        [eight(0), eight(8)]
+        let with = [lower, upper, table];
+        [
+            sum_fours_avx2([
+                two_of_halves::<TABLE>(blocks, offset, 0, with),
+                two_of_halves::<TABLE>(blocks, offset, 1, with),
+                two_of_halves::<TABLE>(blocks, offset, 2, with),
+                two_of_halves::<TABLE>(blocks, offset, 3, with),
+            ]),
+            sum_fours_avx2([
+                two_of_halves::<TABLE>(blocks, offset, 8, with),
+                two_of_halves::<TABLE>(blocks, offset, 9, with),
+                two_of_halves::<TABLE>(blocks, offset, 10, with),
+                two_of_halves::<TABLE>(blocks, offset, 11, with),
+            ]),
+        ]
+    }
+}
+
+/// A sum for every eight products of a block and of the fourth after it.
+///
+/// # Safety
+/// As `dot_halves_avx2`.
+#[inline(always)]
+unsafe fn two_of_halves<const TABLE: bool>(
+    blocks: &Sixteen,
+    offset: usize,
+    block: usize,
+    [lower, upper, table]: [__m256i; 3],
+) -> __m256i {
+    avx2!({
+        let first = blocks.at(block).wrapping_add(offset).cast();
+        let second = blocks.at(block + 4).wrapping_add(offset).cast();
+        let (codes, mask) = (_mm256_loadu2_m128i(second, first), _mm256_set1_epi8(15));
+        let mut low = _mm256_and_si256(codes, mask);
+        let mut high = _mm256_and_si256(_mm256_srli_epi16::<4>(codes), mask);
+        if TABLE {
+            low = _mm256_shuffle_epi8(table, low);
+            high = _mm256_shuffle_epi8(table, high);
+        }
+        let (low, high) = (_mm256_maddubs_epi16(low, lower), _mm256_maddubs_epi16(high, upper));
+        _mm256_madd_epi16(_mm256_add_epi16(low, high), _mm256_set1_epi16(1))
     })
 }
 
