@@ -86,7 +86,7 @@ def test_pages_of_origins_that_are_allowed_may_ask() -> None:
     import httpx
 
     page = "https://chat.example"
-    app = create_language_app(model(), LanguageSettings(api_key="key", allow_origins=[page]))  # type: ignore[arg-type]
+    app = create_language_app(model(), LanguageSettings(api_key="key", allow_origins=[page]))
 
     async def ask() -> None:
         transport = httpx.ASGITransport(app=app)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from loom._settings.checks import items
@@ -33,7 +34,7 @@ def origins(where: str, value: object) -> tuple[str, ...]:
     return tuple(map(str, listed))
 
 
-def allow(app: Any, listed: tuple[str, ...]) -> None:  # noqa: ANN401 - FastAPI's
+def allow(app: Any, listed: Sequence[str]) -> None:  # noqa: ANN401 - FastAPI's
     """Lets pages of these origins ask an application from the browser."""
     if not listed:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loom._settings.checks import real, whole
@@ -39,7 +40,7 @@ class ServingSettings:
     max_requests: int = 1024
     rate: float | None = None
     timeout: float = 30.0
-    allow_origins: tuple[str, ...] = ()
+    allow_origins: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         where = "ServingSettings"
@@ -84,7 +85,7 @@ class LanguageSettings:
     max_bytes: int = 4 << 20
     rate: float | None = None
     timeout: float = 600.0
-    allow_origins: tuple[str, ...] = ()
+    allow_origins: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         where = "LanguageSettings"

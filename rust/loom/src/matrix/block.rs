@@ -16,8 +16,8 @@ const GROUP: usize = 60;
 /// ... so many columns (more, where k is short) meet while both stay in the
 /// second-level cache. A multiple of every tile's width.
 const CHUNK: usize = 128;
-/// So many terms of [`CHUNK`] columns of packed numbers are decoded for all rows of a piece.
-const DECODED: usize = 256;
+/// So many terms of [`CHUNK`] columns are decoded, or packed, for all rows of a piece that meet them at once.
+const AT_ONCE: usize = 256;
 /// With so few terms a product only fills C: row after row then goes fastest.
 const SHALLOW: usize = 4;
 /// The most rows and columns of one piece, which packs its operands by itself.
@@ -201,8 +201,8 @@ impl<'a, T: Real> Block<'a, T> {
         let soon = self.b.is_packed() || (self.b_in_place.is_some() && rows.len() <= blocking.at_once_rows);
         let at_once = packed && a_in_place.is_some() && soon;
         let longest = blocking.depth_bytes / size_of::<T>();
-        let most_deep = if at_once { DECODED.min(longest) } else { longest };
-        let decoded_columns = CHUNK.min(columns.len().next_multiple_of(LANES));
+        let most_deep = if at_once { AT_ONCE.min(longest) } else { longest };
+        let columns_at_once = CHUNK.min(columns.len().next_multiple_of(LANES));
         let blocks = self.depth.div_ceil(most_deep).max(1);
         let deepest = self.depth.div_ceil(blocks);
 
@@ -211,7 +211,7 @@ impl<'a, T: Real> Block<'a, T> {
         let together = (GROUP / most).next_multiple_of(beside);
         let left_blocks = together.min(panels).div_ceil(beside);
         let left_len = if a_in_place.is_some() { 0 } else { deepest * LANES * left_blocks };
-        let packed_columns = if at_once { decoded_columns } else { columns.len().next_multiple_of(width) };
+        let packed_columns = if at_once { columns_at_once } else { columns.len().next_multiple_of(width) };
         let right_len = if packed { deepest * packed_columns } else { 0 };
         let mut scratch = SCRATCH.take();
         if scratch.len_bytes() < (left_len + right_len) * size_of::<T>() {
@@ -226,11 +226,11 @@ impl<'a, T: Real> Block<'a, T> {
         for block in 0..blocks {
             let depth = block * deepest..self.depth.min((block + 1) * deepest);
             if let Some(a) = a_in_place.filter(|_| at_once) {
-                for column in columns.clone().step_by(decoded_columns) {
-                    let columns = column..columns.end.min(column + decoded_columns);
-                    let right = &mut right[..depth.len() * decoded_columns];
-                    self.b.pack(self.isa, depth.clone(), columns.clone(), decoded_columns, right);
-                    let right = Right { b: right.as_ptr(), depth: decoded_columns, panel: width };
+                for column in columns.clone().step_by(columns_at_once) {
+                    let columns = column..columns.end.min(column + columns_at_once);
+                    let right = &mut right[..depth.len() * columns_at_once];
+                    self.b.pack(self.isa, depth.clone(), columns.clone(), columns_at_once, right);
+                    let right = Right { b: right.as_ptr(), depth: columns_at_once, panel: width };
                     let right = Columns::Panels(right);
                     for panel in 0..panels {
                         let rows = rows_of(panel);
@@ -345,7 +345,7 @@ impl<'a, T: Real> Block<'a, T> {
     ) -> Right<T> {
         let panel_len = depth.len() * width;
         let beside = Blocking::of(self.isa.level()).panels_beside;
-        if let Some(b) = self.b_in_place.filter(|b| beside > 1 && b.lane_stride() == 1) {
+        if let Some(b) = self.b_in_place.filter(|b| b.lane_stride() == 1) {
             b.pack_panels(self.isa, depth, columns, (width, beside), scratch);
         } else {
             for (panel, start) in columns.clone().step_by(width).enumerate() {

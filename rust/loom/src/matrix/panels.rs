@@ -152,7 +152,7 @@ impl<'a, T> Strided<'a, T> {
         assert!(
             width.is_multiple_of(LANES) && lanes.len().next_multiple_of(width) * depth.len() <= out.len()
         );
-        T::dispatch(isa, PackPanels { source: self, depth, lanes, width, beside, out });
+        T::dispatch(isa, PackStrided { source: self, depth, lanes, width, beside, out });
     }
 
     /// How far the elements of neighbouring lanes lie apart.
@@ -176,7 +176,7 @@ impl<T: Real> PanelSource<T> for Strided<'_, T> {
         if depth.is_empty() || lanes.is_empty() {
             return;
         }
-        let pack = PackStrided { source: self, depth, lanes, width, out };
+        let pack = PackStrided { source: self, depth, lanes, width, beside: 1, out };
         T::dispatch(isa, pack);
     }
 
@@ -294,42 +294,13 @@ impl<T: Real> Form<T> for Strided<'_, T> {
     }
 }
 
-struct PackPanels<'a, T> {
-    source: &'a Strided<'a, T>,
-    depth: Range<usize>,
-    lanes: Range<usize>,
-    width: usize,
-    beside: usize,
-    out: &'a mut [T],
-}
-
-impl<T: Real> Kernel<T> for PackPanels<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<V: Vector<Element = T>>(self) {
-        let Self { source, depth, lanes, width, beside, out } = self;
-        let panel = depth.len() * width;
-        let panels = out.as_mut_ptr();
-        for first in lanes.clone().step_by(width * beside) {
-            let some = first..lanes.end.min(first + width * beside);
-            for (row, k) in depth.clone().enumerate() {
-                let mut to = panels.wrapping_add((first - lanes.start) / width * panel + row * width);
-                for start in some.clone().step_by(width) {
-                    // SAFETY: the ranges lie within the matrix and the panels, as `pack_panels` asserts, the only maker.
-                    unsafe { source.pack_row::<V>(k, start..lanes.end.min(start + width), to) };
-                    to = to.wrapping_add(panel);
-                }
-            }
-        }
-    }
-}
-
 struct PackStrided<'a, T> {
     source: &'a Strided<'a, T>,
     depth: Range<usize>,
     lanes: Range<usize>,
     width: usize,
+    /// Panels that are written at a time.
+    beside: usize,
     out: &'a mut [T],
 }
 
@@ -338,32 +309,43 @@ impl<T: Real> Kernel<T> for PackStrided<'_, T> {
 
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) {
-        // SAFETY: the ranges lie within the matrix and the panel, as `pack` asserts, the only maker.
+        // SAFETY: the ranges lie within the matrix and the panels, as `pack` and `pack_panels` assert, the only
+        // makers; the latter also that lanes are contiguous.
         unsafe { if self.source.lane_stride == 1 { self.rows::<V>() } else { self.blocks::<V>() } }
     }
 }
 
 impl<T: Real> PackStrided<'_, T> {
-    /// Packs lanes that are contiguous.
+    /// Packs lanes that are contiguous, into as many panels as they fill.
     ///
     /// # Safety
-    /// The ranges lie within the matrix and the panel.
+    /// The ranges lie within the matrix and the panels.
     #[inline(always)]
     unsafe fn rows<V: Vector<Element = T>>(self) {
-        let Self { source, depth, lanes, width, out } = self;
-        for (to, k) in out.chunks_exact_mut(width).zip(depth) {
-            // SAFETY: the caller's promise.
-            unsafe { source.pack_row::<V>(k, lanes.clone(), to.as_mut_ptr()) };
+        let Self { source, depth, lanes, width, beside, out } = self;
+        let panel = depth.len() * width;
+        let mut panels = out.as_mut_ptr();
+        for first in lanes.clone().step_by(width * beside) {
+            let last = lanes.end.min(first + width * beside);
+            for (row, k) in depth.clone().enumerate() {
+                let mut to = panels.wrapping_add(row * width);
+                for start in (first..last).step_by(width) {
+                    // SAFETY: the caller's promise.
+                    unsafe { source.pack_row::<V>(k, start..last.min(start + width), to) };
+                    to = to.wrapping_add(panel);
+                }
+            }
+            panels = panels.wrapping_add(beside * panel);
         }
     }
 
-    /// Packs lanes that are not, 16 at a time, by transposing blocks where they are contiguous along k.
+    /// Packs lanes that are not, into one panel, 16 at a time, by transposing blocks where they are contiguous along k.
     ///
     /// # Safety
-    /// As [`rows`](Self::rows).
+    /// As [`rows`](Self::rows), and there are no more lanes than a panel has.
     #[inline(always)]
     unsafe fn blocks<V: Vector<Element = T>>(self) {
-        let Self { source, depth, lanes, width, out } = self;
+        let Self { source, depth, lanes, width, out, .. } = self;
         let whole = if source.depth_stride == 1 { depth.len() / LANES * LANES } else { 0 };
         for lane in lanes.clone().step_by(LANES) {
             let some = lane..lanes.end.min(lane + LANES);
