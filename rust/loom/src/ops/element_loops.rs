@@ -30,6 +30,64 @@ pub(crate) fn store<V: Vector>(x: V, y: &mut [V::Element]) {
     if y.len() >= LANES { x.store(y) } else { x.store_partial(y) }
 }
 
+// What is passed to `map` and its like is called at two places. A large closure is then a function of its own, which is
+// compiled for no instruction set, so that each of its instructions becomes a call: such bodies go into these.
+
+/// `y = body`, element by element, where `body` is a vector made of one of each operand, all of them as long as y, of which
+/// `y` itself may be one; it stands where it is computed, and is no closure that might be called.
+macro_rules! map_inline {
+    ($y:expr, |$own:ident: $vector:ty| $body:expr) => {{
+        for y in $y.chunks_mut($crate::simd::LANES) {
+            let $own: $vector = $crate::ops::element_loops::load(y);
+            $crate::ops::element_loops::store::<$vector>($body, y);
+        }
+    }};
+    ($x:expr => $y:expr, |$one:ident: $vector:ty| $body:expr) => {{
+        let lanes = $crate::simd::LANES;
+        for (x, y) in $x.chunks(lanes).zip($y.chunks_mut(lanes)) {
+            let $one: $vector = $crate::ops::element_loops::load(x);
+            $crate::ops::element_loops::store::<$vector>($body, y);
+        }
+    }};
+    ($a:expr, $b:expr => $y:expr, |$one:ident: $vector:ty, $other:ident| $body:expr) => {{
+        let lanes = $crate::simd::LANES;
+        for ((a, b), y) in $a.chunks(lanes).zip($b.chunks(lanes)).zip($y.chunks_mut(lanes)) {
+            let ($one, $other): ($vector, $vector) =
+                ($crate::ops::element_loops::load(a), $crate::ops::element_loops::load(b));
+            $crate::ops::element_loops::store::<$vector>($body, y);
+        }
+    }};
+}
+
+/// [`lane_sums`] or [`lane_sums2`] of `body`, which stands where it is computed.
+macro_rules! lane_sums_inline {
+    ($x:expr, |$one:ident: $vector:ty| $body:expr) => {{
+        let mut sums = <$vector>::splat(Real::ZERO);
+        for x in $x.chunks($crate::simd::LANES) {
+            let $one: $vector = $crate::ops::element_loops::load(x);
+            sums = sums + $crate::ops::element_loops::first_of::<$vector>(x.len(), $body);
+        }
+        sums
+    }};
+    ($a:expr, $b:expr, |$one:ident: $vector:ty, $other:ident| $body:expr) => {{
+        let mut sums = <$vector>::splat(Real::ZERO);
+        for (a, b) in $a.chunks($crate::simd::LANES).zip($b.chunks($crate::simd::LANES)) {
+            let ($one, $other): ($vector, $vector) =
+                ($crate::ops::element_loops::load(a), $crate::ops::element_loops::load(b));
+            sums = sums + $crate::ops::element_loops::first_of::<$vector>(a.len(), $body);
+        }
+        sums
+    }};
+}
+
+pub(crate) use {lane_sums_inline, map_inline};
+
+/// [`first`] where fewer lanes than all count.
+#[inline(always)]
+pub(crate) fn first_of<V: Vector>(count: usize, x: V) -> V {
+    if count < LANES { first(count, x) } else { x }
+}
+
 /// `y = f(x)`, element by element.
 #[inline(always)]
 pub(crate) fn map<V: Vector>(x: &[V::Element], y: &mut [V::Element], f: impl Fn(V) -> V) {

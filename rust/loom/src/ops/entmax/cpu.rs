@@ -1,7 +1,9 @@
 //! Kernels of entmax.
 
 use super::{Entmax, HALVINGS};
-use crate::ops::element_loops::{TRANSCENDENTAL, lane_sums, lane_sums2, map, map2, rows_per_task, update};
+use crate::ops::element_loops::{
+    TRANSCENDENTAL, lane_sums, lane_sums_inline, map, map_inline, rows_per_task, update,
+};
 use crate::ops::reduced_axis::{ReducedAxis, SideBySide};
 use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Elementwise, Kernel, Real, Vector};
@@ -118,7 +120,7 @@ impl<T: Real> Kernel<T> for Forward<'_, T> {
                 Power::Square => entmax15::<V>(y, below),
                 Power::Any { .. } => below,
             });
-            update(y, |v: V| power.value(v - tau));
+            map_inline!(y, |v: V| power.value(v - tau));
             if let Power::Any { .. } = power {
                 let share = V::splat(T::ONE / lane_sums(y, |y: V| y).reduce_sum());
                 update(y, |y: V| y * share);
@@ -139,7 +141,7 @@ fn bisect<V: Vector>(v: &[V::Element], power: Power) -> V::Element {
     for _ in 0..halvings {
         let middle = (below + above) * half;
         let tau = V::splat(middle);
-        let sum = lane_sums(v, |v: V| power.value(v - tau)).reduce_sum();
+        let sum = lane_sums_inline!(v, |v: V| power.value(v - tau)).reduce_sum();
         if sum >= V::Element::ONE {
             below = middle;
         } else {
@@ -172,7 +174,7 @@ fn entmax15<V: Vector>(v: &[V::Element], below: V::Element) -> V::Element {
     let (count, mean) = support::<V>(v, below);
     let zero = V::splat(V::Element::ZERO);
     let (below, centre) = (V::splat(below), V::splat(mean));
-    let spread = lane_sums(v, |v: V| {
+    let spread = lane_sums_inline!(v, |v: V| {
         let distance = v - centre;
         V::select(v.gt(below), distance * distance, zero)
     });
@@ -197,10 +199,10 @@ impl<T: Real> Kernel<T> for Backward<'_, T> {
         let Self { classes, power, .. } = self;
         let operands = self.y.chunks_exact(classes).zip(self.dy.chunks_exact(classes));
         for ((y, dy), dx) in operands.zip(self.dx.chunks_exact_mut(classes)) {
-            let slopes = lane_sums(y, |y: V| power.slope(y)).reduce_sum();
-            let products = lane_sums2(y, dy, |y: V, dy| power.slope(y) * dy).reduce_sum();
+            let slopes = lane_sums_inline!(y, |y: V| power.slope(y)).reduce_sum();
+            let products = lane_sums_inline!(y, dy, |y: V, dy| power.slope(y) * dy).reduce_sum();
             let mean = V::splat(products / slopes);
-            map2(y, dy, dx, |y: V, dy| power.slope(y) * (dy - mean));
+            map_inline!(y, dy => dx, |y: V, dy| power.slope(y) * (dy - mean));
         }
     }
 }

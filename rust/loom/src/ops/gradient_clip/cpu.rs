@@ -2,7 +2,7 @@
 
 use super::{CHUNK, ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
 use crate::Result;
-use crate::ops::element_loops::{PASS, lane_sums, update};
+use crate::ops::element_loops::{PASS, lane_sums, map_inline, update};
 use crate::ops::{Args, Operation};
 use crate::simd::{Cpu, Kernel, Real, Vector};
 
@@ -143,9 +143,9 @@ impl<T: Real> Kernel<T> for Clamp<'_, T> {
         // The gradient stands second, so that a NaN stays one.
         match self.keeps_infinity {
             false => update(self.gradient, |g: V| least.max(greatest.min(g))),
-            true => {
-                update(self.gradient, |g: V| V::select(g.abs().eq(infinity), g, least.max(greatest.min(g))))
-            }
+            true => map_inline!(self.gradient, |g: V| {
+                V::select(g.abs().eq(infinity), g, least.max(greatest.min(g)))
+            }),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::GumbelNoise;
 use crate::Result;
-use crate::ops::element_loops::{TRANSCENDENTAL, map2, update};
+use crate::ops::element_loops::{TRANSCENDENTAL, map_inline, map2};
 use crate::ops::{Args, Operation};
 use crate::random::{Stream, Use};
 use crate::simd::{Kernel, LANES, Real, Vector};
@@ -51,7 +51,7 @@ impl<T: Real> Kernel<T> for Noise<'_, T> {
                     noise[4 * j + word] = T::from_f64(f64::from((drawn >> 9) * 2 + 1) * spacing);
                 }
             }
-            update(&mut noise, |u: V| -(-u.ln()).ln());
+            map_inline!(noise, |u: V| -(-u.ln()).ln());
             let count = (DRAW - skip).min(y.len());
             let (y_now, y_later) = y.split_at_mut(count);
             let (x_now, x_later) = x.split_at(count);

@@ -228,22 +228,27 @@ impl<T: Real> Focal<T> {
     }
 }
 
+/// What scores are above the largest, which is none, times a factor.
+#[inline(always)]
+fn logit<V: Vector>(output: &[V::Element], largest: V, factor: V) -> V {
+    (load::<V>(output) - largest) * factor
+}
+
 impl<T: Real> ClassFunction<T> for Focal<T> {
     #[inline(always)]
     fn loss<V: Vector<Element = T>>(self, block: &mut Block<'_, T>, axis: impl ReducedAxis<V>) -> V {
         let (output, factor) = (block.output, V::splat(self.factor));
         let (scale, zero) = (V::splat(block.scale) * factor, V::splat(T::ZERO));
         let largest = axis.largest(output);
-        let logit = |step: usize| (load::<V>(&output[axis.part(step)]) - largest) * factor;
         let mut sums = axis.sums();
         for step in 0..axis.steps() {
-            axis.add(&mut sums, step, logit(step).exp());
+            axis.add(&mut sums, step, logit::<V>(&output[axis.part(step)], largest, factor).exp());
         }
         let log_sum = axis.total(sums).ln();
         let (mut losses, mut slopes) = (axis.sums(), axis.sums());
         for step in 0..axis.steps() {
             let target = block.target(axis, step);
-            let cost = log_sum - logit(step);
+            let cost = log_sum - logit::<V>(&output[axis.part(step)], largest, factor);
             let [look, slope] = self.looks(cost);
             // What is not asked for costs nothing, impossible or not.
             let unasked = target.eq(zero);
@@ -254,7 +259,7 @@ impl<T: Real> ClassFunction<T> for Focal<T> {
             let all = axis.total(slopes);
             for step in 0..axis.steps() {
                 let target = block.target(axis, step);
-                let cost = log_sum - logit(step);
+                let cost = log_sum - logit::<V>(&output[axis.part(step)], largest, factor);
                 let own = V::select(target.eq(zero), zero, target * self.looks(cost)[1]);
                 if let Some(gradient) = &mut block.gradient {
                     store(((zero - cost).exp() * all - own) * scale, &mut gradient[axis.part(step)]);

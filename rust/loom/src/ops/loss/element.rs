@@ -3,7 +3,7 @@
 use super::LossFunction;
 use super::rows::Rows;
 use super::table::{ElementFunction, ElementVisitor};
-use crate::ops::element_loops::{lane_sums2, map2};
+use crate::ops::element_loops::{lane_sums_inline, map_inline};
 use crate::simd::{Kernel, Real, Vector};
 use std::marker::PhantomData;
 
@@ -40,11 +40,11 @@ impl<V: Vector<Element: Real>> ElementVisitor for Loop<'_, V> {
             let part = index * row..(index + 1) * row;
             let (o, t) = (&rows.output[part.clone()], &target[part.clone()]);
             let (weight, scale) = rows.scale(index);
-            let loss = lane_sums2(o, t, |o: V, t| function.value(o, t)).reduce_sum();
+            let loss = lane_sums_inline!(o, t, |o: V, t| function.value(o, t)).reduce_sum();
             rows.losses[index] = loss * weight;
             if !rows.gradient.is_empty() {
                 let scale = V::splat(scale);
-                map2(o, t, &mut rows.gradient[part], |o: V, t| function.slope(o, t) * scale);
+                map_inline!(o, t => rows.gradient[part], |o: V, t| function.slope(o, t) * scale);
             }
         }
     }

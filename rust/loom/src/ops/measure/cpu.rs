@@ -2,7 +2,7 @@
 
 use super::{Measure, Measured};
 use crate::Result;
-use crate::ops::element_loops::{first, load};
+use crate::ops::element_loops::{first_of, load};
 use crate::ops::{Args, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 
@@ -108,22 +108,14 @@ fn norm<V: Vector>(a: &[V::Element]) -> Sums<V::Element> {
 #[inline(always)]
 fn pair<V: Vector>(a: &[V::Element], other: &[V::Element], target: impl Fn(V, V) -> V) -> Sums<V::Element> {
     let mut sums = [V::splat(V::Element::ZERO); Measure::SUMS];
-    let mut add = |a: V, t: V| {
+    for (part, other) in a.chunks(LANES).zip(other.chunks(LANES)) {
+        let a: V = load(part);
+        let t = first_of(part.len(), target(a, load(other)));
         let difference = a - t;
         let products = [a * a, a * t, t * t, difference * difference];
         for (sum, product) in sums.iter_mut().zip(products) {
             *sum = *sum + product;
         }
-    };
-    let whole = a.len() / LANES * LANES;
-    for (a, other) in a[..whole].chunks_exact(LANES).zip(other.chunks_exact(LANES)) {
-        let (a, other) = (V::load(a), V::load(other));
-        add(a, target(a, other));
-    }
-    let rest = a.len() - whole;
-    if rest > 0 {
-        let (a, other) = (V::load_partial(&a[whole..]), V::load_partial(&other[whole..]));
-        add(a, first::<V>(rest, target(a, other)));
     }
     sums.map(V::reduce_sum)
 }

@@ -2,7 +2,7 @@
 
 use super::NestedSoftmax;
 use crate::ops::element_loops::{
-    TRANSCENDENTAL, lane_sums, lane_sums2, load, map, map2, rows_per_task, store,
+    TRANSCENDENTAL, lane_sums_inline, load, map_inline, rows_per_task, store,
 };
 use crate::ops::reduced_axis::{ReducedAxis, SideBySide};
 use crate::ops::{Args, Direction, Operation};
@@ -47,7 +47,7 @@ impl<T: Real> Scale<T> {
     fn of<V: Vector<Element = T>>(x: &[T]) -> Self {
         let axis = SideBySide { classes: x.len() };
         let largest: V = axis.largest(x);
-        let total = lane_sums(x, |x: V| (x - largest).exp()).reduce_sum();
+        let total = lane_sums_inline!(x, |x: V| (x - largest).exp()).reduce_sum();
         Self { largest: largest.to_array()[0], share: T::ONE / total }
     }
 
@@ -78,14 +78,14 @@ impl<T: Real> Kernel<T> for Forward<'_, T> {
         let positions = self.x.chunks_exact(op.inputs()).zip(self.y.chunks_exact_mut(op.outputs()));
         for (x, y) in positions {
             let head = Scale::of::<V>(&x[..op.head()]);
-            map(&x[..op.shortlist], &mut y[..op.shortlist], |x: V| head.each(x));
+            map_inline!(x[..op.shortlist] => y[..op.shortlist], |x: V| head.each(x));
             for (part, (from, length, to)) in op.places().enumerate() {
                 let logits = &x[from..from + length];
                 let mut scale = Scale::of::<V>(logits);
                 scale.share *= head.one(x[op.shortlist + part]);
                 let y = &mut y[to..to + length];
                 if !op.shared || part == 0 {
-                    map(logits, y, |x: V| scale.each(x));
+                    map_inline!(logits => y, |x: V| scale.each(x));
                     continue;
                 }
                 for (x, y) in logits.chunks(LANES).zip(y.chunks_mut(LANES)) {
@@ -115,20 +115,20 @@ impl<T: Real> Kernel<T> for Backward<'_, T> {
             let head = Scale::of::<V>(&x[..op.head()]);
             let (words, listed) = (&x[..op.shortlist], &dy[..op.shortlist]);
             // The mean of the head's gradients, which are dy's for the shortlist and each part's own mean.
-            let mut mean = lane_sums2(words, listed, |x: V, dy| head.each(x) * dy).reduce_sum();
+            let mut mean = lane_sums_inline!(words, listed, |x: V, dy| head.each(x) * dy).reduce_sum();
             for (part, (from, length, to)) in op.places().enumerate() {
                 let (logits, dy) = (&x[from..from + length], &dy[to..to + length]);
                 let scale = Scale::of::<V>(logits);
-                let own = lane_sums2(logits, dy, |x: V, dy| scale.each(x) * dy).reduce_sum();
+                let own = lane_sums_inline!(logits, dy, |x: V, dy| scale.each(x) * dy).reduce_sum();
                 let gate = head.one(x[op.shortlist + part]);
                 let gated = Scale { share: scale.share * gate, ..scale };
                 let own_lanes = V::splat(own);
-                map2(logits, dy, &mut dx[from..from + length], |x: V, dy| gated.each(x) * (dy - own_lanes));
+                map_inline!(logits, dy => dx[from..from + length], |x: V, dy| gated.each(x) * (dy - own_lanes));
                 dx[op.shortlist + part] = own;
                 mean += gate * own;
             }
             let mean_lanes = V::splat(mean);
-            map2(words, listed, &mut dx[..op.shortlist], |x: V, dy| head.each(x) * (dy - mean_lanes));
+            map_inline!(words, listed => dx[..op.shortlist], |x: V, dy| head.each(x) * (dy - mean_lanes));
             for (x, dx) in x[op.shortlist..op.head()].iter().zip(&mut dx[op.shortlist..op.head()]) {
                 *dx = head.one(*x) * (*dx - mean);
             }

@@ -3,7 +3,7 @@
 use super::drops::{Drawn, HeadDrops};
 use super::tiles::Sight;
 use crate::ops::attention::{Attention, BLOCK, NOTHING};
-use crate::ops::element_loops::{lane_sums2, load, store, update};
+use crate::ops::element_loops::{lane_sums2, load, map_inline, store, update};
 use crate::simd::{Elementwise, Kernel, LANES, Level, Math, Real, Vector, array_of, prefetch_second_level};
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use std::ops::Range;
 #[inline(always)]
 fn limit<V: Vector>(cap: Option<f64>, scores: &mut [V::Element]) {
     if let Some(cap) = cap {
-        update(scores, |x: V| (x * V::constant(1.0 / cap)).tanh() * V::constant(cap));
+        map_inline!(scores, |x: V| (x * V::constant(1.0 / cap)).tanh() * V::constant(cap));
     }
 }
 
@@ -238,6 +238,16 @@ pub(super) struct Gather<'a, T> {
     pub next: (&'a [T], usize),
 }
 
+/// So many vectors as lie one behind the other; the last one may end before.
+#[inline(always)]
+fn vectors<V: Vector, const S: usize>(from: &[V::Element]) -> [V; S] {
+    let mut vectors = [V::splat(V::Element::ZERO); S];
+    for (vector, from) in vectors.iter_mut().zip(from.chunks(LANES)) {
+        *vector = load(from);
+    }
+    vectors
+}
+
 impl<T: Real> Gather<'_, T> {
     /// S vectors of the heads of R queries from `query` on, from `place` on; of the last, one that may end before.
     #[allow(
@@ -248,18 +258,15 @@ impl<T: Real> Gather<'_, T> {
     fn part<V: Vector<Element = T>, const R: usize, const S: usize>(&mut self, query: usize, place: usize) {
         let d = self.head_dim;
         let whole = d - place >= S * LANES;
-        let mut sums: [[V; S]; R] = array_of(|i| {
-            let from = &self.gathered[(query + i) * d + place..][..(S * LANES).min(d - place)];
-            array_of(|j| load(&from[j * LANES..]))
-        });
+        let mut sums = [[V::splat(T::ZERO); S]; R];
+        for (i, sums) in sums.iter_mut().enumerate() {
+            *sums = vectors(&self.gathered[(query + i) * d + place..][..(S * LANES).min(d - place)]);
+        }
         let weights: [&[T]; R] = array_of(|i| &self.weights[(query + i) * BLOCK..][..self.keys]);
         for key in 0..self.keys {
             let at = key * self.stride + place;
             let v: [V; S] = match whole {
-                true => {
-                    let v = &self.v[at..][..S * LANES];
-                    array_of(|j| V::load(&v[j * LANES..]))
-                }
+                true => vectors(&self.v[at..][..S * LANES]),
                 false => [load(&self.v[at..][..d - place]); S],
             };
             if query == 0 && key < self.next.1 {
