@@ -207,6 +207,7 @@ class AdapterSettings(Plain):
         parameters: The names of the weights in the layer.
         dropout: The probability that training zeroes what it reads.
         rank_stabilized: Whether alpha is divided by the root of the rank, instead of by the rank.
+        decomposed: Whether it gives outputs lengths of its own (DoRA).
         active: Whether the layer computes with it.
         trainable: Whether an optimizer may move it.
 
@@ -220,6 +221,7 @@ class AdapterSettings(Plain):
     parameters: Sequence[str]
     dropout: float = 0.0
     rank_stabilized: bool = False
+    decomposed: bool = False
     active: bool = True
     trainable: bool = True
 
@@ -234,6 +236,7 @@ class AdapterSettings(Plain):
             "alpha": real(where, "alpha", self.alpha),
             "dropout": real(where, "dropout", self.dropout, least=0.0, below=1.0),
             "rank_stabilized": flag(where, "rank_stabilized", self.rank_stabilized),
+            "decomposed": flag(where, "decomposed", self.decomposed),
             "parameters": tuple(str(name) for name in names),
             "active": flag(where, "active", self.active),
             "trainable": flag(where, "trainable", self.trainable),

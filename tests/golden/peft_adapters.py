@@ -1,12 +1,14 @@
-"""Writes peft/: an adapter by peft 0.17.1 on the Llama of hub/, what it computes, and what training makes of it.
+"""Writes peft/ and peft_dora/: adapters on the Llama of hub/, what they compute, and what training makes of them.
 
-    python tests/golden/peft_adapters.py
+    python tests/golden/peft_adapters.py peft peft_dora
 
-needs PyTorch, transformers 4.57.1 and peft. adapter_config.json and adapter_model.safetensors are what peft saves;
-expected.npz holds tokens, the logits with the adapter and without, and the adapter's tensors after three steps of
-gradient descent on the mean cross-entropy of the next tokens.
+needs PyTorch, transformers and peft. peft/ is rsLoRA by peft 0.17.1 and transformers 4.57.1, peft_dora/ is DoRA by peft
+0.21.2 and transformers 5.24.0. adapter_config.json and adapter_model.safetensors are what peft saves; expected.npz
+holds tokens, the logits with the adapter and without, and the adapter's tensors after three steps of gradient descent
+on the mean cross-entropy of the next tokens.
 """
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,7 @@ HERE = Path(__file__).parent
 STEPS, RATE = 3, 0.5
 
 
-def main():
+def write(folder: Path, *, dora: bool) -> None:
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_pretrained(HERE / "hub" / "llama", dtype=torch.float32)
     tokens = torch.randint(0, model.config.vocab_size, (3, 10))
@@ -29,7 +31,8 @@ def main():
         r=3,
         lora_alpha=5,
         lora_dropout=0.0,
-        use_rslora=True,
+        use_rslora=not dora,
+        use_dora=dora,
         target_modules=["q_proj", "k_proj", "v_proj", "gate_proj", "down_proj"],
         task_type="CAUSAL_LM",
     )
@@ -37,12 +40,14 @@ def main():
     for name, values in adapted.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(values, std=0.3)
+        elif "magnitude" in name:
+            values.data *= 1 + 0.3 * torch.randn(values.shape)
     adapted.eval()
     with torch.no_grad():
         logits = adapted(tokens).logits.numpy()
     adapted.peft_config["default"].base_model_name_or_path = "llama"
-    adapted.save_pretrained(HERE / "peft")
-    (HERE / "peft" / "README.md").unlink()
+    adapted.save_pretrained(folder)
+    (folder / "README.md").unlink()
     optimizer = torch.optim.SGD([each for each in adapted.parameters() if each.requires_grad], lr=RATE)
     losses = []
     for _ in range(STEPS):
@@ -55,7 +60,7 @@ def main():
         losses.append(loss.item())
     trained = {name: values.numpy() for name, values in get_peft_model_state_dict(adapted).items()}
     np.savez_compressed(
-        HERE / "peft" / "expected.npz",
+        folder / "expected.npz",
         tokens=tokens.numpy(),
         plain=plain,
         logits=logits,
@@ -65,4 +70,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    for name in sys.argv[1:]:
+        write(HERE / name, dora="dora" in name)

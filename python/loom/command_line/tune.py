@@ -35,6 +35,7 @@ _KEPT: tuple[Literal["float16", "bfloat16", "q4_0", "q8_0"], ...] = ("float16", 
     help="A product to adapt, such as query; as often as need be, every one by default.",
 )
 @click.option("--rank-stabilized", is_flag=True, help="Divide alpha by the root of the rank.")
+@click.option("--decomposed", is_flag=True, help="Give outputs lengths of their own (DoRA).")
 @click.option("--length", type=int, help="Most tokens of a row; those of the longest by default.")
 @click.option("--join", is_flag=True, help="Put texts one behind the other and cut them into rows.")
 @click.option("--pack", is_flag=True, help="Put several rows into one, each read by itself.")
@@ -86,9 +87,8 @@ def command(
         seed=options["seed"],
         device=device,
     )
-    adapter = {
-        name: options[name] for name in ("rank", "alpha", "dropout", "rank_stabilized", "length", "cut")
-    }
+    taken = ("rank", "alpha", "dropout", "rank_stabilized", "decomposed", "length", "cut")
+    adapter = {name: options[name] for name in taken}
     adapter["targets"] = options["targets"] or None
     if pairs:
         result = align(tuned, rows, config, beta=options["beta"], **adapter)

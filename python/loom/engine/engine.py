@@ -165,7 +165,7 @@ class Engine:
             f"{weight}.{adapter['name']}.{part}": adapter["active"] and adapter["trainable"]
             for adapter in json.loads(self.native.adapters(at))
             for weight in adapter["parameters"]
-            for part in ("lora_a", "lora_b")
+            for part in ("lora_a", "lora_b", *(["lora_magnitude"] if adapter.get("decomposed") else []))
         }
 
     def layer_places(self) -> list[tuple[Coordinate, int]]:

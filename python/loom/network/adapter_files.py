@@ -186,15 +186,18 @@ def save_adapter(
             )
         module = named[path_of]
         settings = _settings_of(module.layer, name)
-        down, up = (
-            np.asarray(module.layer[f"{module.weight}.{name}.{part}"]) for part in ("lora_a", "lora_b")
-        )
-        if module.order is not None:
-            turned = np.empty_like(up)
-            turned[module.order] = up
-            up = turned
-        tensors[f"{_BEFORE}{module.name}.lora_A.weight"] = down
-        tensors[f"{_BEFORE}{module.name}.lora_B.weight"] = up
+        if bool(settings.get("decomposed")) != told.decomposed:
+            raise ConfigError(
+                f'save_adapter: "{name}" is decomposed beside some weights alone, which the format cannot say'
+            )
+
+        def part(of: str, module: _Module = module) -> NDArray[Any]:
+            return np.asarray(module.layer[f"{module.weight}.{name}.{of}"])
+
+        tensors[f"{_BEFORE}{module.name}.lora_A.weight"] = part("lora_a")
+        tensors[f"{_BEFORE}{module.name}.lora_B.weight"] = _theirs(module, part("lora_b"))
+        if told.decomposed:
+            tensors[f"{_BEFORE}{module.name}.lora_magnitude_vector"] = _theirs(module, part("lora_magnitude"))
         if settings["rank"] != told.rank:
             ranks[module.name] = settings["rank"]
         alpha = settings["alpha"]
@@ -221,7 +224,7 @@ def save_adapter(
         "rank_pattern": ranks,
         "target_modules": _targets(named, told.weights),
         "task_type": "CAUSAL_LM" if naming == "llama" else None,
-        "use_dora": False,
+        "use_dora": told.decomposed,
         "use_rslora": told.rank_stabilized,
     }
     folder = file_path("save_adapter", path)
@@ -231,6 +234,15 @@ def save_adapter(
         (folder / _CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     except OSError as error:
         raise FileError(f"{folder}: {error.strerror or error}") from error
+
+
+def _theirs(module: _Module, rows: NDArray[Any]) -> NDArray[Any]:
+    """Returns rows of outputs in the order that the module has them in."""
+    if module.order is None:
+        return rows
+    turned = np.empty_like(rows)
+    turned[module.order] = rows
+    return turned
 
 
 def _targets(named: Mapping[str, _Module], weights: tuple[str, ...]) -> list[str]:
@@ -262,9 +274,7 @@ def load_adapter(
             (peft's rank_pattern and alpha_pattern) get the largest of them, their factors zeros or a scale.
         trainable: Whether an optimizer may move it. The network's own parameters are left as they are:
             `net.freeze()` keeps them from being trained.
-        merge: Whether what the adapter says goes into the weights, and nothing is put beside them. DoRA (Liu
-            et al. 2024) is read so alone: it gives each output of a product a length, which is a weight's own
-            once it is in there.
+        merge: Whether what the adapter says goes into the weights, and nothing is put beside them.
 
     Returns:
         The network, which computes with the adapter from now on, beside those it had.
@@ -272,14 +282,16 @@ def load_adapter(
     Raises:
         FileError: A file is missing or cannot be read.
         SerializationError: They are damaged, or no adapter's.
-        ConfigError: The adapter is of a kind that loom has not (LoRA alone, without biases), or of modules
-            that the network does not have. Nothing has changed then.
-        StateError: DoRA is to go into packed weights whose masters were dropped; `net.unpack()` makes some.
+        ConfigError: The adapter is of a kind that loom has not (LoRA, rsLoRA and DoRA alone, without
+            biases), or of modules that the network does not have. Nothing has changed then.
+        InvalidValueError: It is DoRA, and such an adapter is in use beside one of the weights already:
+            `net.use_adapters()` puts that one out of use.
         ShapeError: A tensor does not fit.
     """
     folder = file_path("load_adapter", path)
-    config = _config(folder / _CONFIG, merge=merge)
-    pairs, lengths, bases = _pairs(folder / _TENSORS, dora=bool(config.get("use_dora")))
+    config = _config(folder / _CONFIG)
+    decomposed = bool(config.get("use_dora"))
+    pairs, lengths, bases = _pairs(folder / _TENSORS, dora=decomposed)
     named = {module.name: module for module in _own_modules(self)}
     named |= {module.name: module for module in _llama_modules(self)}
     chosen: dict[tuple[int, int, int, int], list[tuple[_Module, NDArray[Any], NDArray[Any]]]] = {}
@@ -288,12 +300,11 @@ def load_adapter(
             raise unknown(f"{folder}: module, which the network does not have,", module_name, named)
         module = named[module_name]
         _check_shapes(module, down, up)
+        if decomposed and lengths.get(module_name, _NONE).shape != (len(up),):
+            raise SerializationError(f"{module_name}: DoRA needs a lora_magnitude_vector of {len(up)}")
         if module_name in bases:
             _check_base(folder, module, bases[module_name])
         chosen.setdefault(module.layer.at, []).append((module, down, up))
-    if merge and config.get("use_dora"):
-        _merge(config, [each for group in chosen.values() for each in group], lengths)
-        return self
     if merge:
         # Beside the weights first: packed ones without masters are read by who adds to them.
         name = next(each for each in (f"merged{number}" for number in count()) if each not in adapters(self))
@@ -309,44 +320,27 @@ def load_adapter(
             "alpha": alpha,
             "dropout": float(config.get("lora_dropout") or 0.0),
             "rank_stabilized": bool(config.get("use_rslora")),
+            "decomposed": decomposed,
+            # What is merged stands beside no other in use before.
+            "active": not merge,
             "trainable": bool(trainable),
         }
         entries.append((group[0][0].layer, [module.weight for module, _, _ in group], settings))
     put_adapter(self, entries)
     try:
         for module, down, up in (each for group in list(chosen.values()) for each in group):
-            rows = up if module.order is None else up[module.order]
+            own = slice(None) if module.order is None else module.order
             module.layer[f"{module.weight}.{name}.lora_a"] = down
-            module.layer[f"{module.weight}.{name}.lora_b"] = rows
+            module.layer[f"{module.weight}.{name}.lora_b"] = up[own]
+            if decomposed:
+                module.layer[f"{module.weight}.{name}.lora_magnitude"] = lengths[module.name][own]
     except BaseException:
         remove_adapters(self, name)
         raise
     return merge_adapters(self, name) if merge else self
 
 
-def _merge(
-    config: dict[str, Any],
-    group: list[tuple[_Module, NDArray[Any], NDArray[Any]]],
-    lengths: dict[str, NDArray[Any]],
-) -> None:
-    """Puts what DoRA says into the weights: all of them are computed before one is set."""
-    changed = []
-    for module, down, up in group:
-        rank = len(down)
-        scale = _alpha(config, module.name) / (math.sqrt(rank) if config.get("use_rslora") else rank)
-        rows = up if module.order is None else up[module.order]
-        weight = np.asarray(module.layer[module.weight]) + scale * (rows @ down)
-        length = lengths.get(module.name)
-        if length is None or length.shape != (len(weight),):
-            raise SerializationError(f"{module.name}: DoRA needs a lora_magnitude_vector of {len(weight)}")
-        length = length if module.order is None else length[module.order]
-        weight *= (length / np.linalg.norm(weight, axis=1))[:, None]
-        changed.append((module, weight))
-    for module, weight in changed:
-        module.layer[module.weight] = weight
-
-
-def _config(path: Path, *, merge: bool) -> dict[str, Any]:
+def _config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(text_of(path))
     except OSError as error:
@@ -357,11 +351,6 @@ def _config(path: Path, *, merge: bool) -> dict[str, Any]:
         raise SerializationError(f"{path}: this does not describe an adapter: it has no peft_type")
     if config["peft_type"] != "LORA":
         raise ConfigError(f"{path}: loom reads adapters of type LORA, not {config['peft_type']}")
-    if config.get("use_dora") and not merge:
-        raise ConfigError(
-            f"{path}: use_dora=True gives products other lengths than an adapter beside weights can: load it "
-            "with merge=True, into the weights"
-        )
     for key, meaningless in _REFUSED.items():
         if key in config and config[key] not in meaningless:
             raise ConfigError(f"{path}: loom has no adapters with {key}={shown(config[key])}")
@@ -420,6 +409,7 @@ _KEY = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])(?:\.[A-Za-z0-9_-]+
 _LENGTHS = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_magnitude_vector(?:\.[A-Za-z0-9_-]+)*")
 
 
+_NONE = np.empty(0)
 _BASE = re.compile(r"(?:base_model\.model\.)?(.+)\.base_layer\.weight")
 _ROUNDED = 1e-2
 """How far weights may be from others, by their lengths, that they are but for rounding to sixteen bits."""

@@ -21,9 +21,10 @@ from loom.network.layers import LayerHandle, layers_of
 
 __all__ = [
     "Adapter",
+    "adapted",
     "adapters",
     "add_adapter",
-    "added",
+    "is_adapted",
     "left_out",
     "merge_adapters",
     "put_adapter",
@@ -45,6 +46,7 @@ class Adapter:
         alpha: What its scale is made of.
         dropout: The probability that training zeroes what it reads.
         rank_stabilized: Whether its scale is `alpha / sqrt(rank)` instead of `alpha / rank`.
+        decomposed: Whether it gives outputs lengths of its own (DoRA).
         weights: The weights beside which it stands, by the names that state dicts give them.
         parameters: How many numbers are trained.
         active: Whether the network computes with it.
@@ -56,6 +58,7 @@ class Adapter:
     alpha: float
     dropout: float
     rank_stabilized: bool
+    decomposed: bool
     weights: tuple[str, ...]
     parameters: int
     active: bool
@@ -76,6 +79,7 @@ def add_adapter(
     dropout: float = 0.0,
     targets: str | Iterable[str] | None = None,
     rank_stabilized: bool = False,
+    decomposed: bool = False,
     freeze: bool = True,
 ) -> NetworkT:
     """Puts an adapter beside weights, and has training move that instead of them.
@@ -102,6 +106,11 @@ def add_adapter(
             products with the input in recurrent layers, and of routers and shared experts in
             MixtureOfExperts.
         rank_stabilized: Whether `scale` is `alpha / sqrt(rank)` (rsLoRA, Kalajdzievski 2023).
+        decomposed: Whether weights are decomposed into lengths and directions (DoRA, Liu et al. 2024): the
+            product is then one with the rows of `W + scale B A`, each brought to the length that
+            `lora_magnitude` (outputs,) says, which starts as the length of W's row. Gradients take the
+            length that is divided by as a constant, as the paper and peft do. Of adapters like that one
+            alone may be in use beside a weight; others without lengths add to its outputs.
         freeze: Whether the network's own parameters stay as they are in training, as `Network.freeze()`
             has it; what is to be trained beside the adapter is let go afterwards, by
             `net.unfreeze("rms_norm")`.
@@ -111,7 +120,8 @@ def add_adapter(
 
     Raises:
         ConfigError: A setting is out of range, or a target matches no weight that takes an adapter.
-        InvalidValueError: A layer has an adapter of this name already.
+        InvalidValueError: A layer has an adapter of this name already, or one in use that is decomposed where
+            this one is to be.
         StateError: The network is training.
 
     Examples:
@@ -129,6 +139,7 @@ def add_adapter(
         "alpha": 2.0 * rank if alpha is None else real("add_adapter", "alpha", alpha),
         "dropout": real("add_adapter", "dropout", dropout, least=0.0, below=1.0),
         "rank_stabilized": flag("add_adapter", "rank_stabilized", rank_stabilized),
+        "decomposed": flag("add_adapter", "decomposed", decomposed),
     }
     keep = flag("add_adapter", "freeze", freeze)
     put_adapter(self, [(layer, names, settings) for layer, names in _targeted(self, targets)])
@@ -255,13 +266,14 @@ def _told(name: str, entries: list[tuple[LayerHandle, dict[str, Any]]]) -> Adapt
     for layer, settings in entries:
         for weight in settings["parameters"]:
             outputs, inputs = engine_of(layer).native.parameter_shape(layer.at, weight)
-            numbers += settings["rank"] * (outputs + inputs)
+            numbers += settings["rank"] * (outputs + inputs) + outputs * settings.get("decomposed", False)
     return Adapter(
         name,
         first["rank"],
         first["alpha"],
         first["dropout"],
         first["rank_stabilized"],
+        first.get("decomposed", False),
         tuple(weights),
         numbers,
         any(settings["active"] for _, settings in entries),
@@ -359,30 +371,55 @@ def left_out(network: HasEngine, name: str) -> Iterator[None]:
         used(True)
 
 
-def added(network: HasEngine, at: tuple[int, int, int, int], weight: str) -> NDArray[np.float64] | None:
-    """Returns what the adapters in use add to a weight: for files that have weights alone.
+def is_adapted(network: HasEngine, at: tuple[int, int, int, int], weight: str) -> bool:
+    """Returns whether adapters in use stand beside a weight.
 
     Args:
         network: The network, built, or a layer of it.
         at: The place of the layer of the cell.
         weight: The weight's name there, such as "layers.1.query_weight".
+    """
+    told = json.loads(engine_of(network).native.adapters(at))
+    return any(each["active"] and weight in each["parameters"] for each in told)
+
+
+def adapted(
+    network: HasEngine, at: tuple[int, int, int, int], weight: str, values: NDArray[Any]
+) -> NDArray[Any]:
+    """Returns a weight with what the adapters in use make of it: for files that have weights alone.
+
+    Args:
+        network: The network, built, or a layer of it.
+        at: The place of the layer of the cell.
+        weight: The weight's name there, such as "layers.1.query_weight".
+        values: The weight itself, (outputs, inputs).
 
     Returns:
-        (outputs, inputs), in float64; None where nothing is added.
+        (outputs, inputs), in float64; the values as they are where no adapter in use stands beside them.
     """
+    if not is_adapted(network, at, weight):
+        return values
     native = engine_of(network).native
-    total: NDArray[np.float64] | None = None
+    total = values.astype(np.float64)
+    beside = np.zeros_like(total)
     for told in json.loads(native.adapters(at)):
         if not told["active"] or weight not in told["parameters"]:
             continue
-        down, up = (
-            native.parameter(at, f"{weight}.{told['name']}.{part}", True).astype(np.float64)
-            for part in ("lora_a", "lora_b")
-        )
+
+        def part(name: str, told: Mapping[str, Any] = told) -> NDArray[np.float64]:
+            found: NDArray[Any] = native.parameter(at, f"{weight}.{told['name']}.{name}", True)
+            return found.astype(np.float64)
+
         scale = told["alpha"] / (told["rank"] ** 0.5 if told["rank_stabilized"] else told["rank"])
-        product = scale * (up @ down)
-        total = product if total is None else total + product
-    return total
+        product = scale * (part("lora_b") @ part("lora_a"))
+        if told.get("decomposed"):
+            total += product
+            lengths = np.linalg.norm(total, axis=1)
+            shares = np.divide(part("lora_magnitude"), lengths, where=lengths > 0, out=np.zeros_like(lengths))
+            total *= shares[:, None]
+        else:
+            beside += product
+    return total + beside
 
 
 def _told_of(network: HasEngine) -> list[tuple[tuple[int, int, int, int], dict[str, Any]]]:

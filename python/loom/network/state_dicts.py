@@ -17,7 +17,7 @@ from loom._typing import ArrayLike
 from loom.convert import as_real_array, real_dtype
 from loom.engine import Engine, HasEngine, NetworkT, engine_of
 from loom.errors import ConfigError, ShapeError
-from loom.network.adapting import added
+from loom.network.adapting import adapted
 from loom.tensors import TensorEntry, write_safetensors
 
 __all__ = ["IncompatibleKeys", "load_state_dict", "save_safetensors", "state_dict", "state_entries"]
@@ -91,8 +91,8 @@ def state_entries(self: HasEngine, *, decoded: bool = False, adapted: bool = Fal
 def _adapted(
     network: HasEngine, at: tuple[int, int, int, int], name: str, read: Callable[[], NDArray[Any]]
 ) -> NDArray[Any]:
-    values, more = read(), added(network, at, name)
-    return values if more is None else (values + more).astype(values.dtype)
+    values = read()
+    return adapted(network, at, name, values).astype(values.dtype, copy=False)
 
 
 class IncompatibleKeys(NamedTuple):

@@ -54,6 +54,7 @@ def fine_tune(
     dropout: float = 0.0,
     targets: str | Iterable[str] | None = None,
     rank_stabilized: bool = False,
+    decomposed: bool = False,
     length: int | None = None,
     completions: bool = True,
     join: bool = False,
@@ -75,11 +76,12 @@ def fine_tune(
         adapter: The name of the adapter that is trained: added with the settings below where there is none,
             trained further, and in use from then on, where there is. Others that are in use are computed with
             and stay as they are. None trains what of the network is not frozen.
-        rank: As in `Network.add_adapter`, as are those up to `rank_stabilized`.
+        rank: As in `Network.add_adapter`, as are those up to `decomposed`.
         alpha: See `rank`.
         dropout: See `rank`.
         targets: See `rank`.
         rank_stabilized: See `rank`.
+        decomposed: See `rank`.
         length: As in `loom.text.examples`, as are those up to `cut`.
         completions: See `length`.
         join: See `length`.
@@ -110,6 +112,7 @@ def fine_tune(
         "dropout": dropout,
         "targets": targets,
         "rank_stabilized": rank_stabilized,
+        "decomposed": decomposed,
     }
     if held is not None and (held.length, held.is_packed) != (steps, data.is_packed):
         raise ConfigError(
@@ -131,6 +134,7 @@ def align(
     dropout: float = 0.0,
     targets: str | Iterable[str] | None = None,
     rank_stabilized: bool = False,
+    decomposed: bool = False,
     length: int | None = None,
     cut: bool = False,
     callbacks: Iterable[Callback] = (),
@@ -154,6 +158,7 @@ def align(
         dropout: See `adapter`.
         targets: See `adapter`.
         rank_stabilized: See `adapter`.
+        decomposed: See `adapter`.
         length: See `adapter`.
         cut: See `adapter`.
         callbacks: As in `loom.train`.
@@ -189,6 +194,7 @@ def align(
         "dropout": dropout,
         "targets": targets,
         "rank_stabilized": rank_stabilized,
+        "decomposed": decomposed,
     }
     # The last label is no token's: it says how likely the answer was.
     x, y, weight = (np.pad(each, ((0, 0), (0, 1))) for each in data)

@@ -361,7 +361,7 @@ fn needed(gpu: &Gpu, program: &Program, sharing: &Sharing, error: Error) -> Erro
 /// The most rows of products that the device makes together.
 fn most_joined_rows(gpu: &Gpu, program: &Program) -> usize {
     // A step of training has so few rows that its products are worth joining, or other things to do.
-    let infers = program.steps.iter().all(|step| step.phase == Phase::Forward);
+    let infers = program.steps.iter().all(|step| step.phase <= Phase::Forward);
     match (gpu.capabilities().software, infers) {
         (true, _) => SOFTWARE_ROWS,
         (false, true) => MOST_GROUPED_ROWS,

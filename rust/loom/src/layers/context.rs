@@ -187,8 +187,11 @@ impl Context {
 
     /// Whether gradients of any of its parameters, or of what stands beside them, are wanted.
     pub(super) fn trains(&self) -> bool {
-        let beside = self.adapters.iter().flat_map(|adapter| [&adapter.down, &adapter.up]);
-        self.parameters.iter().chain(beside).any(|parameter| parameter.trained)
+        let beside = self
+            .adapters
+            .iter()
+            .flat_map(|adapter| [Some(&adapter.down), Some(&adapter.up), adapter.magnitude.as_ref()]);
+        self.parameters.iter().chain(beside.flatten()).any(|parameter| parameter.trained)
     }
 
     /// What stands beside the weight of this name.

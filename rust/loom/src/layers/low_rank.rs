@@ -1,7 +1,9 @@
-//! The product of low rank that stands beside a weight: an adapter (LoRA, Hu et al. 2022).
+//! The product of low rank that stands beside a weight: an adapter (LoRA, Hu et al. 2022), which may give outputs lengths
+//! of its own (DoRA, Liu et al. 2024).
 
-use super::{BoundAdapter, Context};
-use crate::ops::{self, Direction, Product};
+use super::{BoundAdapter, BoundParameter, Context};
+use crate::Result;
+use crate::ops::{self, BiasGradient, Decode, Direction, OutputLengths, Product, WithLengths};
 use crate::program::{Builder, LayerPath, Value};
 use crate::tensor::Shape;
 
@@ -113,6 +115,83 @@ impl LowRank<'_> {
     /// Masks are keyed by a path of their own: those of two adapters of one layer are not the same.
     fn draws_at(&self, layer: &LayerPath) -> LayerPath {
         layer.inner(DRAWS + self.adapter.number)
+    }
+}
+
+/// `(magnitude / |W + scale B A|) (x W^T + scale x A^T B^T)` over the last axis, output by output, the length as a constant.
+pub(super) struct Decomposed<'a> {
+    pub low_rank: LowRank<'a>,
+    /// What lengths outputs are given, (outputs,).
+    pub magnitude: &'a BoundParameter,
+    /// The name of W in the layer.
+    pub weight: &'a str,
+}
+
+impl Decomposed<'_> {
+    /// The outputs, of those of both products.
+    pub fn forward(&self, b: &mut Builder, cx: &Context, x: Value, products: [Value; 2]) -> Result<Value> {
+        let shape = b.shape(products[0]).clone();
+        let sum = b.apply(ops::Sum { operands: 2 }, &products, "directions", shape);
+        b.make_beside((self.magnitude.reference, x), sum);
+        self.with_lengths(b, cx, sum)
+    }
+
+    /// Pushes the gradients of A, B and the magnitude; the gradient of the sum of both products.
+    pub fn contribute(&self, b: &mut Builder, cx: &Context, x: Value, gradient: Value) -> Result<Value> {
+        let outputs = self.low_rank.outputs;
+        let directions = b
+            .made_beside((self.magnitude.reference, x))
+            .ok_or_else(|| crate::Error::Internal("directions were lost".into()))?;
+        if self.magnitude.trained {
+            let lengths = self.lengths(b, cx)?;
+            let shape = b.shape(gradient).clone();
+            let op = BiasGradient { outer: shape.len() / outputs, channels: outputs, inner: 1 };
+            let by_length = WithLengths { direction: Direction::WeightGradient, outputs };
+            let shares = b.apply(by_length, &[directions, gradient, lengths], "shares", shape);
+            self.magnitude.contribute(b, op, &[shares]);
+        }
+        let of_product = self.product_gradient(b, cx, gradient)?;
+        self.low_rank.contribute(b, cx, x, of_product);
+        Ok(of_product)
+    }
+
+    /// The gradient of the sum of both products, made once.
+    pub fn product_gradient(&self, b: &mut Builder, cx: &Context, gradient: Value) -> Result<Value> {
+        let key = (self.magnitude.reference, gradient);
+        if let Some(known) = b.made_beside(key) {
+            return Ok(known);
+        }
+        let made = self.with_lengths(b, cx, gradient)?;
+        b.make_beside(key, made);
+        Ok(made)
+    }
+
+    fn with_lengths(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Value> {
+        let magnitude = self.magnitude.read(b);
+        let lengths = self.lengths(b, cx)?;
+        let shape = b.shape(x).clone();
+        let op = WithLengths { direction: Direction::Forward, outputs: self.low_rank.outputs };
+        Ok(b.apply(op, &[x, magnitude, lengths], "with lengths", shape))
+    }
+
+    /// The lengths of `W + scale B A`, made once.
+    fn lengths(&self, b: &mut Builder, cx: &Context) -> Result<Value> {
+        let weight = cx.parameter(self.weight)?;
+        let read = weight.read(b);
+        let key = (self.magnitude.reference, read);
+        if let Some(known) = b.made_beside(key) {
+            return Ok(known);
+        }
+        let plain = match weight.active {
+            Some(_) if weight.reads_packed => b.apply_fixed(Decode, &[read], "decoded", weight.shape.clone()),
+            _ => read,
+        };
+        let LowRank { adapter, inputs, outputs } = self.low_rank;
+        let op = OutputLengths { inputs, outputs, rank: self.low_rank.rank(), scale: adapter.scale };
+        let reads = [plain, adapter.down.read(b), adapter.up.read(b)];
+        let lengths = b.apply_fixed(op, &reads, "lengths", Shape::from(outputs));
+        b.make_beside(key, lengths);
+        Ok(lengths)
     }
 }
 

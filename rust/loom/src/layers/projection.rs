@@ -1,7 +1,7 @@
 //! A weight with or without a bias, by itself or among others of a layer.
 
-use super::low_rank::LowRank;
-use super::{BoundAdapter, Context, ParameterSpec, Want};
+use super::low_rank::{Decomposed, LowRank};
+use super::{Context, ParameterSpec, Want};
 use crate::ops::{BiasAdd, BiasGradient, Direction, Product};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
@@ -52,7 +52,11 @@ impl Projection {
         }
         let shape = Shape::new(extents);
         let weight = cx.read(b, &self.weight)?;
-        let z = b.apply(self.product(b, x, Direction::Forward), &[x, weight], "z", shape.clone());
+        let mut z = b.apply(self.product(b, x, Direction::Forward), &[x, weight], "z", shape.clone());
+        if let Some(decomposed) = self.decomposed(cx) {
+            let low_rank = decomposed.low_rank.forward(b, cx, x);
+            z = decomposed.forward(b, cx, x, [z, low_rank])?;
+        }
         let z = match &self.bias {
             None => z,
             Some(bias) => {
@@ -61,20 +65,27 @@ impl Projection {
                 b.apply(add, &[z, bias], "z", shape)
             }
         };
-        self.adapt(b, cx, x, z)
-    }
-
-    /// What comes out with all that stands beside the weight.
-    fn adapt(&self, b: &mut Builder, cx: &Context, x: Value, z: Value) -> Result<Value> {
         let mut parts = vec![z];
-        for adapter in cx.adapters_of(&self.weight) {
-            parts.push(self.low_rank(adapter).forward(b, cx, x));
+        for low_rank in self.added(cx) {
+            parts.push(low_rank.forward(b, cx, x));
         }
         b.sum(&parts).ok_or_else(|| Error::Internal("a product was lost".into()))
     }
 
-    fn low_rank<'a>(&self, adapter: &'a BoundAdapter) -> LowRank<'a> {
-        LowRank { adapter, inputs: self.inputs, outputs: self.outputs }
+    /// What is added to outputs as it is.
+    fn added<'a>(&'a self, cx: &'a Context) -> impl Iterator<Item = LowRank<'a>> {
+        cx.adapters_of(&self.weight)
+            .filter(|adapter| adapter.magnitude.is_none())
+            .map(|adapter| LowRank { adapter, inputs: self.inputs, outputs: self.outputs })
+    }
+
+    /// What is added before outputs are given lengths, and these.
+    fn decomposed<'a>(&'a self, cx: &'a Context) -> Option<Decomposed<'a>> {
+        cx.adapters_of(&self.weight).find_map(|adapter| {
+            let magnitude = adapter.magnitude.as_ref()?;
+            let low_rank = LowRank { adapter, inputs: self.inputs, outputs: self.outputs };
+            Some(Decomposed { low_rank, magnitude, weight: &self.weight })
+        })
     }
 
     /// Pushes the parameters' gradients, the bias's before the weight's: one kernel may make both.
@@ -84,21 +95,32 @@ impl Projection {
             let op = BiasGradient { outer: product.multiplier, channels: self.outputs, inner: 1 };
             cx.contribute(b, bias, op, &[gradient])?;
         }
-        cx.contribute(b, &self.weight, product, &[x, gradient])?;
-        for adapter in cx.adapters_of(&self.weight) {
-            self.low_rank(adapter).contribute(b, cx, x, gradient);
+        for low_rank in self.added(cx) {
+            low_rank.contribute(b, cx, x, gradient);
         }
-        Ok(())
+        let mut of_product = gradient;
+        if let Some(decomposed) = self.decomposed(cx) {
+            of_product = decomposed.contribute(b, cx, x, gradient)?;
+        }
+        cx.contribute(b, &self.weight, product, &[x, of_product])
     }
 
     /// The gradient of the input.
     pub fn input_gradient(&self, b: &mut Builder, cx: &Context, x: Value, gradient: Value) -> Result<Value> {
         let weight = cx.read(b, &self.weight)?;
         let shape = b.shape(x).clone();
-        let own = b.apply(self.product(b, x, Direction::InputGradient), &[gradient, weight], "dx", shape);
+        let decomposed = self.decomposed(cx);
+        let of_product = match &decomposed {
+            Some(decomposed) => decomposed.product_gradient(b, cx, gradient)?,
+            None => gradient,
+        };
+        let own = b.apply(self.product(b, x, Direction::InputGradient), &[of_product, weight], "dx", shape);
         let mut parts = vec![own];
-        for adapter in cx.adapters_of(&self.weight) {
-            parts.push(self.low_rank(adapter).input_gradient(b, cx, x, gradient));
+        if let Some(decomposed) = decomposed {
+            parts.push(decomposed.low_rank.input_gradient(b, cx, x, of_product));
+        }
+        for low_rank in self.added(cx) {
+            parts.push(low_rank.input_gradient(b, cx, x, gradient));
         }
         b.sum(&parts).ok_or_else(|| Error::Internal("a gradient was lost".into()))
     }

@@ -23,6 +23,11 @@ pub struct Adapter {
     /// Whether alpha is divided by the rank's square root (rsLoRA, Kalajdzievski 2023).
     #[serde(default)]
     pub rank_stabilized: bool,
+    /// Whether each output is given a length of its own (DoRA, Liu et al. 2024): what the layer computes with is
+    /// `magnitude (W + scale B A) / |W + scale B A|`, row by row, with a magnitude of (outputs,), which starts as the
+    /// lengths of W. The length below is taken as a constant in gradients.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub decomposed: bool,
     /// The names of the weights in the layer.
     pub parameters: Vec<String>,
     /// Whether the layer computes with it.
@@ -37,14 +42,23 @@ fn yes() -> bool {
     true
 }
 
-/// What A and B are called, behind the weight and the adapter: `query_weight.default.lora_a`.
-pub(super) const PARTS: [&str; 2] = ["lora_a", "lora_b"];
+fn is_not(flag: &bool) -> bool {
+    !flag
+}
+
+/// What A, B and the lengths are called, behind the weight and the adapter: `query_weight.default.lora_a`.
+pub(super) const PARTS: [&str; 3] = ["lora_a", "lora_b", "lora_magnitude"];
 
 impl Adapter {
     /// What the product of B and A is multiplied by.
     pub fn scale(&self) -> f64 {
         let rank = self.rank as f64;
         self.alpha / if self.rank_stabilized { rank.sqrt() } else { rank }
+    }
+
+    /// Whether it gives outputs lengths as the layer computes.
+    pub(super) fn is_decomposing(&self) -> bool {
+        self.active && self.decomposed
     }
 
     /// Refuses settings out of their range.
@@ -88,6 +102,11 @@ impl Adapter {
         }
     }
 
+    /// Which of the [`PARTS`] it has beside each weight.
+    pub(super) fn parts(&self) -> &'static [&'static str] {
+        if self.decomposed { &PARTS } else { &PARTS[..2] }
+    }
+
     /// What a part of it is called that stands beside this weight.
     pub(super) fn part(&self, weight: &str, part: &str) -> String {
         format!("{weight}.{}.{part}", self.name)
@@ -98,7 +117,7 @@ impl Adapter {
     /// # Errors
     /// [`Error::Value`] for a weight that the layer does not have, or beside which no adapter can stand.
     pub(super) fn specs(&self, layer: &[ParameterSpec]) -> Result<Vec<ParameterSpec>> {
-        let mut specs = Vec::with_capacity(self.parameters.len() * PARTS.len());
+        let mut specs = Vec::with_capacity(self.parameters.len() * self.parts().len());
         for weight in &self.parameters {
             let Some(spec) = layer.iter().find(|spec| spec.name == **weight) else {
                 return Err(error::unknown("parameter", weight, layer.iter().map(|spec| &*spec.name)));
@@ -120,19 +139,26 @@ impl Adapter {
             // As the initial values of peft: uniform within one over the root of the inputs.
             let reach = 1.0 / (inputs as f64).sqrt();
             let drawn = Initializer::Uniform { low: -reach, high: reach };
-            let parts = [(self.rank, inputs, drawn), (outputs, self.rank, Initializer::Zeros)];
-            specs.extend(PARTS.iter().zip(parts).map(|(part, (outputs, inputs, initializer))| {
-                ParameterSpec {
-                    name: self.part(weight, part).into(),
-                    layout: Layout::input_major([outputs, inputs]),
-                    initializer,
-                    fan_in: inputs,
-                    fan_out: outputs,
-                    morphable: false,
-                    decay_exempt: false,
-                    adaptable: false,
-                }
-            }));
+            let factor = |part: usize, outputs: usize, inputs: usize, initializer| ParameterSpec {
+                name: self.part(weight, PARTS[part]).into(),
+                layout: Layout::input_major([outputs, inputs]),
+                initializer,
+                fan_in: inputs,
+                fan_out: outputs,
+                morphable: false,
+                decay_exempt: false,
+                adaptable: false,
+            };
+            specs.push(factor(0, self.rank, inputs, drawn));
+            specs.push(factor(1, outputs, self.rank, Initializer::Zeros));
+            if self.decomposed {
+                specs.push(ParameterSpec {
+                    name: self.part(weight, PARTS[2]).into(),
+                    layout: Layout::plain([outputs]),
+                    decay_exempt: true,
+                    ..factor(2, outputs, inputs, Initializer::Lengths)
+                });
+            }
         }
         Ok(specs)
     }

@@ -42,6 +42,28 @@ impl PlacedLayer {
         specs.map_err(|error| at_layer(self, error))
     }
 
+    /// Refuses an adapter that gives outputs lengths which another one in use gives them, too: each takes those of what the
+    /// layer has, and not of what the other makes of it.
+    fn check_decomposed_once(&self, adapter: &Adapter) -> Result<()> {
+        let Some((other, weight)) = self.other_decomposed(adapter).filter(|_| adapter.is_decomposing()) else {
+            return Ok(());
+        };
+        let error = format!(
+            "adapter \"{other}\" gives the outputs of \"{weight}\" their lengths, so that \"{}\" cannot at the same \
+             time: use one of them, or merge \"{other}\" first",
+            adapter.name
+        );
+        Err(at_layer(self, Error::Value(error)))
+    }
+
+    /// The name of another adapter in use that gives outputs lengths, and of the weight that this one stands beside, too.
+    fn other_decomposed(&self, adapter: &Adapter) -> Option<(&str, &str)> {
+        let others = self.adapters().filter(|other| other.name != adapter.name && other.is_decomposing());
+        others.flat_map(|other| other.parameters.iter().map(|weight| (&*other.name, &**weight))).find(|(_, weight)| {
+            adapter.parameters.iter().any(|own| own == weight)
+        })
+    }
+
     /// Whether the stores of its adapters are there and fit.
     pub(super) fn has_whole_adapters(&self, stores: &[WeightStore], layer: &[ParameterSpec]) -> bool {
         let Ok(specs) = self.adapter_specs(layer) else { return false };
@@ -63,7 +85,7 @@ impl Network {
     /// network.set_trainable([0, 0, 0], 0, false)?;
     /// let adapter = Adapter {
     ///     name: "default".into(), rank: 2, alpha: 4.0, dropout: 0.0, rank_stabilized: false,
-    ///     parameters: vec!["weight".into()], active: true, trainable: true,
+    ///     decomposed: false, parameters: vec!["weight".into()], active: true, trainable: true,
     /// };
     /// network.add_adapter([0, 0, 0], 0, adapter)?;
     /// assert_eq!(network.parameter([0, 0, 0], 0, "weight.default.lora_a")?.shape(), [2, 4]);
@@ -85,6 +107,7 @@ impl Network {
         }
         let specs = placed.layer.parameters(&placed.input_shapes());
         adapter.specs(&specs).map_err(|error| at_layer(placed, error))?;
+        placed.check_decomposed_once(&adapter)?;
         self.layer_mut(cell, layer)?.adapters.push(PlacedAdapter::new(adapter));
         self.rebuilt()
     }
@@ -113,7 +136,7 @@ impl Network {
         let placed = self.layer_mut(cell, layer)?;
         let gone = placed.adapters.remove(place).settings;
         let is_of = |name: &str| {
-            gone.parameters.iter().any(|weight| PARTS.iter().any(|part| gone.part(weight, part) == name))
+            gone.parameters.iter().any(|weight| gone.parts().iter().any(|part| gone.part(weight, part) == name))
         };
         placed.frozen.retain(|name| !is_of(name));
         self.rebuilt()
@@ -131,6 +154,8 @@ impl Network {
         (active, trainable): (bool, bool),
     ) -> Result<()> {
         let place = self.find_adapter(cell, layer, name)?;
+        let placed = self.layer(cell, layer)?;
+        placed.check_decomposed_once(&Adapter { active, ..placed.adapters[place].settings.clone() })?;
         let settings = &mut self.layer_mut(cell, layer)?.adapters[place].settings;
         if (settings.active, settings.trainable) != (active, trainable) {
             let computes_otherwise = settings.active != active;
@@ -153,6 +178,13 @@ impl Network {
         let place = self.find_adapter(cell, layer, name)?;
         let placed = self.layer(cell, layer)?;
         let settings = placed.adapters[place].settings.clone();
+        if let Some((other, weight)) = placed.other_decomposed(&settings) {
+            let error = format!(
+                "adapter \"{other}\" gives the outputs of \"{weight}\" their lengths by what the weight is now: merge it \
+                 first, or do not use it meanwhile"
+            );
+            return Err(at_layer(placed, Error::Value(error)));
+        }
         let Some(owner) = placed.store else {
             return Err(Error::Internal("an adapter stands beside no weights".into()));
         };
@@ -163,8 +195,10 @@ impl Network {
                 true => held.decoded(self.find_parameter(cell, layer, weight)?.1)?,
                 false => self.parameter(cell, layer, weight)?,
             };
-            let [down, up] = PARTS.map(|part| self.parameter(cell, layer, &settings.part(weight, part)));
-            let sum = in_precision!(self.precision, T => sum_of::<T>(&own, &down?, &up?, settings.scale())?);
+            let part = |which: usize| self.parameter(cell, layer, &settings.part(weight, PARTS[which]));
+            let factors = [part(0)?, part(1)?];
+            let magnitude = settings.decomposed.then(|| part(2)).transpose()?;
+            let sum = in_precision!(self.precision, T => sum_of::<T>(&own, &factors, settings.scale(), magnitude)?);
             merged.push((weight, sum));
         }
         if held.is_dropped() && !held.is_lent() {
@@ -227,8 +261,9 @@ impl Network {
             let Some(store) = adapter.store else { continue };
             let parameters = self.registry.stores[store].parameters();
             for (number, weight) in adapter.settings.parameters.iter().enumerate() {
+                let parts = adapter.settings.parts().len();
                 let part = |which: usize| {
-                    let index = number * PARTS.len() + which;
+                    let index = number * parts + which;
                     let info = &parameters[index];
                     BoundParameter {
                         name: info.name.clone(),
@@ -246,7 +281,7 @@ impl Network {
                     weight: Cow::Owned(weight.clone()),
                     down: part(0),
                     up: part(1),
-                    magnitude: None,
+                    magnitude: adapter.settings.decomposed.then(|| part(2)),
                     scale: adapter.settings.scale(),
                     dropout: adapter.settings.dropout,
                     number: bound.len(),
@@ -257,19 +292,26 @@ impl Network {
     }
 }
 
-/// `W + scale B A`, summed in double precision.
-fn sum_of<T: Real>(own: &Tensor, down: &Tensor, up: &Tensor, scale: f64) -> Result<Tensor> {
+/// `W + scale B A`, summed in double precision, its rows with these lengths where there are such.
+fn sum_of<T: Real>(own: &Tensor, [down, up]: &[Tensor; 2], scale: f64, magnitude: Option<Tensor>) -> Result<Tensor> {
     let (rank, inputs) = (down.shape()[0], down.shape()[1]);
     let shape = own.shape().to_vec();
     let (own, down, up) = (doubles(own), doubles(down), doubles(up));
+    let magnitude = magnitude.as_ref().map(doubles);
     let mut sums: Vec<T> = Vec::with_capacity(own.len());
     let mut row = vec![0.0; inputs];
-    for (own, up) in own.chunks_exact(inputs).zip(up.chunks_exact(rank)) {
+    for (number, (own, up)) in own.chunks_exact(inputs).zip(up.chunks_exact(rank)).enumerate() {
         row.fill(0.0);
         for (share, down) in up.iter().zip(down.chunks_exact(inputs)) {
             row.iter_mut().zip(down).for_each(|(sum, a)| *sum += share * a);
         }
-        sums.extend(own.iter().zip(&row).map(|(own, sum)| T::from_f64(own + scale * sum)));
+        row.iter_mut().zip(own).for_each(|(sum, own)| *sum = own + scale * *sum);
+        if let Some(magnitude) = &magnitude {
+            let length = row.iter().fold(0.0, |squares, x| squares + x * x).sqrt();
+            let factor = if length > 0.0 { magnitude[number] / length } else { 0.0 };
+            row.iter_mut().for_each(|x| *x *= factor);
+        }
+        sums.extend(row.iter().map(|x| T::from_f64(*x)));
     }
     Tensor::new(shape, sums)
 }

@@ -129,6 +129,7 @@ impl Network {
                 }
             });
             let mut own = Vec::with_capacity(adapter_specs.len());
+            let beside = stores.len() - 1;
             for (adapter, specs) in placed.adapters.iter().zip(adapter_specs) {
                 own.push(stores.len());
                 let existing = adapter.store.filter(|store| fits(&self.registry.stores[*store], &specs));
@@ -136,7 +137,12 @@ impl Network {
                 stores.push(match existing {
                     Some(_) => None,
                     None => {
-                        let made = self.adapter_store(placed, adapter, &specs, beginning(placed, &specs));
+                        let beside = match (&stores[beside], kept[beside]) {
+                            (Some(fresh), _) => fresh,
+                            (None, store) => self.registry.held(store.unwrap_or(usize::MAX))?,
+                        };
+                        let beginning = beginning(placed, &specs);
+                        let made = self.adapter_store((placed, beside), adapter, &specs, beginning);
                         Some(made.map_err(|error| at_layer(placed, error))?)
                     }
                 });
@@ -442,10 +448,11 @@ impl Network {
         Ok(store)
     }
 
-    /// The store of an adapter that has none yet: what a copy brings, or drawn.
+    /// The store of an adapter that has none yet: what a copy brings, or drawn, with the lengths of the weights that it is
+    /// to stand beside.
     fn adapter_store(
         &self,
-        placed: &PlacedLayer,
+        (placed, beside): (&PlacedLayer, &WeightStore),
         adapter: &PlacedAdapter,
         specs: &[ParameterSpec],
         beginning: Beginning,
@@ -461,7 +468,18 @@ impl Network {
         // Adapters of other names in one layer begin with other numbers.
         let letters = adapter.settings.name.bytes().map(u32::from);
         let path = letters.fold(path_within(placed.path.hash32(), u32::MAX), path_within);
-        self.initial_store(path, specs, beginning != Beginning::Zeros)
+        let mut store = self.initial_store(path, specs, beginning != Beginning::Zeros)?;
+        if beginning == Beginning::Drawn && adapter.settings.decomposed {
+            let parts = adapter.settings.parts().len();
+            for (number, weight) in adapter.settings.parameters.iter().enumerate() {
+                let own = beside.parameters().iter().position(|info| info.name == *weight);
+                let own = own.ok_or_else(|| Error::Internal(format!("\"{weight}\" was lost")))?;
+                let index = number * parts + parts - 1;
+                let outputs = store.parameters()[index].len();
+                store.set_storage_from(index, 0, &lengths(&beside.decoded(own)?.to_f64(), outputs))?;
+            }
+        }
+        Ok(store)
     }
 
     /// Tells every store what its random draws are keyed by.

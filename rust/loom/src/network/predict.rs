@@ -170,6 +170,7 @@ impl Network {
     /// Lowers a forward program, and, if asked, the backward one from a given output gradient.
     pub(crate) fn compile(&self, key: &ProgramKey) -> Result<Program> {
         let mut b = Builder::new(self.precision);
+        b.prepares = !key.mode.training;
         let lowered = Lowered::forward(self, &mut b, key.mode)?;
         if key.backward {
             let shape = b.shape(lowered.output).clone();

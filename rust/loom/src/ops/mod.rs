@@ -14,6 +14,7 @@ mod constants;
 pub mod convolution;
 pub mod custom;
 pub mod decode;
+pub mod decomposed;
 mod directions;
 pub mod distance;
 mod draws;
@@ -79,6 +80,7 @@ pub use concat::{Concat, Slice};
 pub use convolution::Convolution;
 pub use custom::{Custom, CustomExtents, CustomOperation, CustomWgsl};
 pub use decode::Decode;
+pub use decomposed::{OutputLengths, WithLengths};
 pub use directions::Directions;
 pub use distance::Distance;
 pub use dropout::Dropout;
@@ -277,4 +279,6 @@ operations! {
     WholeBatch: 1e-6,
     WeightNorm: 1e-5,
     SpectralNorm: 1e-5,
+    OutputLengths: 1e-5,
+    WithLengths: 1e-6,
 }

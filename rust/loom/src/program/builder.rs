@@ -1,6 +1,6 @@
 //! Collects the steps of a program while layers and trainers lower themselves.
 
-use super::{InnerLayer, Kind, Phase, Ports, Program, Rewrites, Step, ValueInfo, Write, plan, rewrite};
+use super::{InnerLayer, Kind, Phase, Ports, Program, Rewrites, Step, ValueInfo, Write, plan, prepare, rewrite};
 use crate::dtype::DType;
 use crate::ops::{Direction, Loss, Op, Sum};
 use crate::program::{LayerPath, ParameterRef, Place, Value};
@@ -45,6 +45,9 @@ pub struct Builder {
     pub looks_inside: bool,
     /// Whether layers leave the gradients of what they read there.
     pub keeps_input_gradients: bool,
+    /// Whether what is made of parameters alone is made once for all runs between two moves of these: in programs that
+    /// move none themselves.
+    pub prepares: bool,
 }
 
 /// The states of a recurrent layer's cells after each step and the gradients that reach them, both
@@ -102,6 +105,7 @@ impl Builder {
             update_operands: HashMap::new(),
             looks_inside: false,
             keeps_input_gradients: false,
+            prepares: false,
         }
     }
 
@@ -578,6 +582,9 @@ impl Builder {
             ports: self.ports,
         };
         rewrite::apply(&mut program, rewrites);
+        if self.prepares {
+            prepare::prepare(&mut program);
+        }
         plan::assign_buffers(&mut program);
         Ok(program)
     }

@@ -181,6 +181,8 @@ pub struct Run {
     pub(crate) epoch: u64,
     /// The steps that [`execute`](Self::execute) is about, by number; all where `None`.
     pub(crate) part: Option<Range<usize>>,
+    /// The registry's epoch when what is made of parameters alone was made.
+    prepared: Option<u64>,
     engine: Arc<dyn Engine>,
     /// The values, where the engine has memory of its own.
     memory: Option<Box<dyn RunMemory>>,
@@ -203,7 +205,8 @@ impl Run {
             Some(_) => vec![Buffer::default(); program.buffers.len()],
             None => program.buffers.iter().map(|bytes| Buffer::zeroed(*bytes)).collect::<Result<_>>()?,
         };
-        Ok(Self { program, buffers, rows: 0, epoch: 0, part: None, engine, memory, written: Vec::new() })
+        let (part, prepared, written) = (None, None, Vec::new());
+        Ok(Self { program, buffers, rows: 0, epoch: 0, part, prepared, engine, memory, written })
     }
 
     /// The program this run is of.
@@ -216,7 +219,8 @@ impl Run {
         &self.engine
     }
 
-    /// Runs the steps of these phases, in order, on the run's engine.
+    /// Runs the steps of these phases, in order, on the run's engine; before those of [`Phase::Forward`], where parameters
+    /// have moved, what is made of these alone.
     ///
     /// # Errors
     /// What a step refuses; [`Error::Device`] where a device fails.
@@ -226,7 +230,17 @@ impl Run {
         phases: RangeInclusive<Phase>,
         values: &StepValues,
     ) -> Result<()> {
-        self.engine.clone().execute(self, access, phases, values)
+        let outdated = self.outdated(access.get(), *phases.start());
+        let first = if outdated.is_some() { Phase::Prepare } else { *phases.start() };
+        self.engine.clone().execute(self, access, first..=*phases.end(), values)?;
+        self.prepared = outdated.or(self.prepared);
+        Ok(())
+    }
+
+    /// The epoch of the parameters, where what is made of them alone is to be made before this phase.
+    fn outdated(&self, registry: &Registry, before: Phase) -> Option<u64> {
+        let asked = before <= Phase::Forward && self.program.prepares();
+        asked.then(|| registry.epoch()).filter(|epoch| self.prepared != Some(*epoch))
     }
 
     /// [`execute`](Self::execute) of those steps alone whose numbers are in this range.
@@ -264,13 +278,18 @@ impl Run {
         values: &[StepValues],
     ) -> Result<()> {
         let engine = self.engine.clone();
-        if let Some(frames) = engine.frames() {
-            return frames.follow(self, registry, carried, phases, values);
+        let Some(frames) = engine.frames() else {
+            for values in values {
+                self.execute(Access::Session(registry, carried), phases.clone(), values)?;
+            }
+            return Ok(());
+        };
+        if let (Some(epoch), Some(first)) = (self.outdated(registry, *phases.start()), values.first()) {
+            let access = Access::Session(registry, carried);
+            engine.execute(self, access, Phase::Prepare..=Phase::Prepare, first)?;
+            self.prepared = Some(epoch);
         }
-        for values in values {
-            engine.execute(self, Access::Session(registry, carried), phases.clone(), values)?;
-        }
-        Ok(())
+        frames.follow(self, registry, carried, phases, values)
     }
 
     /// Whether its values are in memory of the engine's own, to be fetched before they can be read.

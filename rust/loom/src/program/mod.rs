@@ -13,6 +13,7 @@ mod evaluating;
 mod frames;
 mod memory;
 mod plan;
+mod prepare;
 mod rewrite;
 #[cfg(test)]
 mod rewrite_tests;
@@ -77,6 +78,8 @@ impl ValueInfo {
 /// The parts of a program, in the order they run; an engine can stop between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
+    /// What is made of parameters alone, in programs that do not move them: once for all runs between two moves.
+    Prepare,
     /// Input to output.
     Forward,
     /// The loss and its gradient.
@@ -286,6 +289,11 @@ impl Program {
     /// Bytes that a run of this program allocates.
     pub fn run_bytes(&self) -> usize {
         self.buffers.iter().sum()
+    }
+
+    /// Whether steps of it are run only when parameters have moved.
+    pub(crate) fn prepares(&self) -> bool {
+        self.steps.first().is_some_and(|step| step.phase == Phase::Prepare)
     }
 
     /// Whether steps of it are computed by the host, wherever it runs.

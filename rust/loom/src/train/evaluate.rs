@@ -249,6 +249,7 @@ impl Evaluator {
 
     fn compile(&self, network: &Network, rows: usize, form: Form) -> Result<Compiled> {
         let mut b = Builder::new(network.precision());
+        b.prepares = true;
         let lowered = Lowered::forward(
             network,
             &mut b,

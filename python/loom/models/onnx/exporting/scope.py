@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom.models.onnx.exporting.graph import Graph
-from loom.network.adapting import added
+from loom.network.adapting import adapted, is_adapted
 from loom.network.layers import LayerHandle
 
 __all__ = ["EXPORTERS", "Context", "Scope", "Unsayable", "exports"]
@@ -77,12 +77,11 @@ class Scope:
         """Returns a parameter as the forward pass reads it, with what the adapters in use add to it."""
         if self.made is not None and name == "weight":
             return np.asarray(self.made, np.float32)
-        more = self._added(name)
-        values = self.handle.decoded(name)
-        return np.asarray(values if more is None else values + more, np.float32)
+        weight = self.handle.prefix + name
+        return np.asarray(adapted(self.handle, self.handle.at, weight, self.handle.decoded(name)), np.float32)
 
-    def _added(self, name: str) -> NDArray[np.float64] | None:
-        return added(self.handle, self.handle.at, self.handle.prefix + name)
+    def _is_adapted(self, name: str) -> bool:
+        return is_adapted(self.handle, self.handle.at, self.handle.prefix + name)
 
     def bake(self, name: str, values: NDArray[Any]) -> str:
         """Enters values that were made of a parameter, under its name."""
@@ -110,7 +109,7 @@ class Scope:
 
     def _int8(self, name: str) -> tuple[NDArray[np.int8], NDArray[np.float32]] | None:
         stored = self.handle.weights.stored[name]
-        if stored.dtype != "int8" or stored.version is None or self._added(name) is not None:
+        if stored.dtype != "int8" or stored.version is None or self._is_adapted(name):
             return None
         if stored.version.granularity not in ("channel", "tensor"):
             return None
