@@ -11,6 +11,7 @@ from loom._settings.checks import real
 from loom._typing import ArrayLike, Precision, RealArray
 from loom.convert import as_numpy, as_real_array
 from loom.data import as_target
+from loom.data.class_axis import has_leading_channels, note_leading_channels
 from loom.data.labels import as_names
 from loom.errors import DataError, InvalidValueError, ShapeError
 from loom.losses.classes import ClassWeight, class_count, expand_class_weight
@@ -44,7 +45,8 @@ def value_and_gradient(
         The loss, and its gradient with respect to the output.
 
     Raises:
-        ShapeError: Output, target and weight do not fit together.
+        ShapeError: Output, target and weight do not fit together; or the output is that of `net.forward`, has
+            its channels first, and the target does not tell whether these are the classes.
         DataError: Nothing has a weight, or there are more or fewer targets than rows.
         InvalidValueError: A weight is negative or not finite, or a setting says nothing to the loss.
         ConfigError: A setting is out of range.
@@ -56,7 +58,11 @@ def value_and_gradient(
         raise ShapeError(f"output: expected (rows, ...) with at least one row, got shape {scores.shape}")
     resolved = settled_for(loss, scores.shape[1:], as_names(as_numpy(target, what="target")))
     wanted = as_target(
-        target, scores.shape[1:], classification=is_classification(resolved), precision=precision
+        target,
+        scores.shape[1:],
+        classification=is_classification(resolved),
+        precision=precision,
+        channels_first=has_leading_channels(output),
     )
     if len(wanted) != len(scores):
         raise DataError(f"output has {len(scores)} rows but target {len(wanted)}")
@@ -127,5 +133,8 @@ def behind_softmax(
     if name_of(loss) != "focal":
         return value_and_gradient("nll", output, target, weight, label_smoothing, class_weight)
     shares = np.maximum(as_numpy(output, what="output"), 1e-12)
-    value, gradient = value_and_gradient(loss, np.log(shares), target, weight, label_smoothing, class_weight)
+    logits = np.log(shares)
+    if has_leading_channels(output):
+        note_leading_channels(logits)
+    value, gradient = value_and_gradient(loss, logits, target, weight, label_smoothing, class_weight)
     return value, np.divide(gradient, shares, dtype=gradient.dtype)

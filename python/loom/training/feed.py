@@ -15,12 +15,12 @@ from loom.convert import DividedWeights, SizedRows, as_input, as_numpy, as_real_
 from loom.data import ArraySource, BatchSource, Classes, TrainingBatch, as_target
 from loom.data.loading import Loader
 from loom.engine import Engine
+from loom.engine.class_axis import leads_with_channels
 from loom.engine.labels import fitting
 from loom.engine.ports import Ports
 from loom.engine.sizing import Sizing
 from loom.engine.told import classes_of
 from loom.errors import ConfigError, DataError
-from loom.training.class_axis import check_class_axis, leads_with_channels
 from loom.training.config import TrainingConfig
 from loom.training.labelling import indexed, takes_labels
 from loom.training.ported import OutputParts, target_kinds
@@ -94,7 +94,7 @@ class Form:
         known = (shape, classification, engine.precision, indices, classes, sizing, named, ports, kinds)
         of_one = None if named else cast("losses.ClassWeight | None", config.class_weight)
         of_classes = losses.expand_class_weight(of_one, losses.class_count(shape))
-        first = classification and leads_with_channels(engine)
+        first = classification and leads_with_channels(engine.config, shape)
         return cls(*known, own, of_classes, config.label_smoothing, first)
 
     def forget_weights(self) -> None:
@@ -176,10 +176,13 @@ class Form:
     def _target(self, target: Any, shape: tuple[int, ...]) -> NDArray[Any]:  # noqa: ANN401 - of any form
         if self.in_rows:
             return as_real_array(target, self.precision, what="target")
-        made = as_target(target, shape, classification=self.classification, precision=self.precision)
-        if self.channels_first:
-            check_class_axis(made, shape)
-        return made
+        return as_target(
+            target,
+            shape,
+            classification=self.classification,
+            precision=self.precision,
+            channels_first=self.channels_first,
+        )
 
     def seen(
         self, rows: NDArray[Any], outputs: NDArray[Any], targets: NDArray[Any], weight: NDArray[Any] | None
