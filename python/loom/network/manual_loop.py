@@ -101,20 +101,19 @@ def forward(
         everyone = range(len(samples))
         parts = sizing.split(output).items()
         made = {name: sizing.cut(part, samples, everyone, name) for name, part in parts}
-        return _noted(engine, cast("RealArray", sizing.outputs(samples, made)))
-    # Type checkers know networks with a single output.
-    found = output if ports is None or not ports.outputs else cast("RealArray", ports.unpack(output))
-    return _noted(engine, found)
+        return _noted(engine, sizing.outputs(samples, made))
+    return _noted(engine, output if ports is None or not ports.outputs else ports.unpack(output))
 
 
-def _noted(engine: Engine, made: RealArray) -> RealArray:
+def _noted(engine: Engine, made: object) -> RealArray:
     """Tells losses of outputs that lead with channels; returns what was made."""
     ports = engine.ports
     for name, output in (made if isinstance(made, dict) else {"": made}).items():
         # Those of samples of open extents may be lists.
         if isinstance(output, np.ndarray):
             noted(engine.config, output, ports.cell_of(name) if name and ports is not None else None)
-    return made
+    # Type checkers know networks with a single output.
+    return cast("RealArray", made)
 
 
 @explained(gradient=_GRADIENT)
