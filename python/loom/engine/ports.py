@@ -261,8 +261,13 @@ class Ports:
                 raise unknown("weight: output", name, self.output_names)
             array = as_real_array(given, precision, what=f'weight of output "{name}"')
             if array.shape != (rows,):
+                told = (
+                    "; weights of steps are of outputs whose steps differ from sample to sample: take None "
+                    "for the steps in input_shape or inputs"
+                )
                 raise DataError(
                     f'weight of output "{name}" must be ({rows},), one for each sample, got {array.shape}'
+                    f"{told if array.ndim > 1 else ''}"
                 )
             found[:, self.output_names.index(name)] = array
         return found
