@@ -179,6 +179,30 @@ def test_a_function_of_whole_rows_takes_no_weights_of_steps() -> None:
     )
 
 
+def test_a_number_for_each_pair_goes_to_every_place_of_an_output() -> None:
+    """A Siamese network: two points through the same layers, and a contrastive loss in Python."""
+
+    def contrastive(output: Any, target: Any) -> Any:
+        apart, same = output[:, 0] - output[:, 1], target[:, 0, 0]
+        far = np.sqrt((apart**2).sum(1) + 1e-12)
+        near = np.maximum(1 - far, 0)
+        slope = 2 * (same * far - (1 - same) * near) / far
+        gradient = slope[:, None] * apart
+        return same * far**2 + (1 - same) * near**2, np.stack([gradient, -gradient], axis=1)
+
+    pairs, same = RNG.normal(size=(40, 2, 6)), RNG.integers(0, 2, 40) * 1.0
+    net = loom.Sequential([nn.Dense(8, activation="tanh"), nn.Dense(2)], input_shape=(2, 6), seed=0)
+    message = r"contrastive gets targets like the output, \(rows, 2, 2\).*np\.broadcast_to\(y\.reshape"
+    with pytest.raises(loom.ShapeError, match=message):
+        net.fit(pairs, same, loss=contrastive, **QUIET)
+    # As the message says.
+    targets = np.broadcast_to(same.reshape(-1, 1, 1), (len(same), 2, 2))
+    expected, _ = contrastive(net.predict(pairs), targets)
+    assert net.evaluate((pairs, targets), loss=contrastive)["loss"] == pytest.approx(
+        expected.mean(), rel=1e-5
+    )
+
+
 def named(steps: int | None) -> loom.Network:
     net = loom.Network(input_shape=(steps, 3), grid=(1, 3), seed=1)
     net[0, 0].add(nn.GRU(4, return_sequences=True))

@@ -21,7 +21,7 @@ from loom.engine.labels import fitting
 from loom.engine.ports import Ports
 from loom.engine.sizing import Sizing
 from loom.engine.told import classes_of
-from loom.errors import ConfigError, DataError
+from loom.errors import ConfigError, DataError, ShapeError
 from loom.training.config import TrainingConfig
 from loom.training.labelling import indexed, takes_labels
 from loom.training.ported import OutputParts, target_kinds
@@ -205,6 +205,16 @@ class Form:
     def _target(self, target: Any, shape: tuple[int, ...]) -> NDArray[Any]:  # noqa: ANN401 - of any form
         if self.in_rows:
             return as_real_array(target, self.precision, what="target")
+        own = self.own.get("")
+        if own is not None and not own.labelled and np.ndim(target) == 1 < len(shape):
+            # What `as_target` tells of such targets is meant for losses that compare element by element.
+            ones = ", ".join("1" for _ in shape)
+            like, rest = ", ".join(map(str, ("rows", *shape))), ", ".join(map(str, ("len(y)", *shape)))
+            raise ShapeError(
+                f"target: the loss {own.name} gets targets like the output, ({like}), or class indices "
+                f"without the class axis, got {np.shape(target)}; a number for each row goes to every place "
+                f"of it, np.broadcast_to(y.reshape(-1, {ones}), ({rest}))"
+            )
         return as_target(
             target,
             shape,
