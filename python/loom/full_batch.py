@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from loom import losses
 from loom._settings.checks import choice, real, whole
-from loom._typing import ArrayLike
+from loom._typing import ArrayLike, RealArray
+from loom.convert import as_real_array
 from loom.engine import engine_of
 from loom.engine.labels import as_indices
-from loom.errors import ConfigError, NonFiniteError
+from loom.errors import ConfigError, NonFiniteError, ShapeError
 from loom.network import Network
 from loom.network.learning import learning_parameters
 from loom.training.automatic import settled_by_target
@@ -136,7 +137,8 @@ class LBFGS:
         Args:
             x: (rows, *input_shape) the samples; of named inputs a dictionary.
             y: (rows, ...) values, or class indices; of named outputs a dictionary.
-            weight: (rows,) how much each sample counts.
+            weight: (rows,) how much each sample counts; of one output also (rows, ...), each
+                step or pixel.
             iterations: The most directions to follow.
             gradient_tolerance: The end is where no element of the gradient is larger,
             change_tolerance: or where weights, or the loss, change by less.
@@ -161,11 +163,12 @@ class LBFGS:
         of_one = isinstance(config.loss, losses.OwnLoss)
         self.config = settled_by_target(engine, config, cast("ArrayLike", y)) if of_one else config
         moved = _Parameters(self.network)
+        counts = None if weight is None else as_real_array(weight, "float64", what="weight")
 
         def evaluate(weights: Vector) -> tuple[float, Vector]:
             moved.write(weights)
             try:
-                loss, gradient = self._loss(x, y, weight), moved.gradient()
+                loss, gradient = self._loss(x, y, counts), moved.gradient()
             except NonFiniteError:
                 loss = math.nan
             if math.isfinite(loss) and np.isfinite(gradient).all():
@@ -254,7 +257,7 @@ class LBFGS:
             found = found + way * (share - inverse * float(changed @ found))
         return found
 
-    def _loss(self, x: Any, y: Any, weight: ArrayLike | None) -> float:  # noqa: ANN401 - arrays or dictionaries
+    def _loss(self, x: Any, y: Any, weight: RealArray | None) -> float:  # noqa: ANN401 - arrays or names
         """Computes the loss, and leaves its gradients with the network."""
         self.network.zero_gradients()
         output: Any = self.network.forward(x, training=False)
@@ -273,6 +276,11 @@ class LBFGS:
             )
             self.network.backward(gradient)
             return loss
+        if weight is not None and weight.ndim != 1:
+            raise ShapeError(
+                "weight: of named outputs a number for each sample, (rows,), which counts in every one's "
+                f"loss, got shape {weight.shape}"
+            )
         total, gradients = 0.0, {}
         of_classes = cast("Mapping[str, list[float]]", config.class_weight or {})
         for name, of in config.loss.items():

@@ -8,7 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 from typing import Any
+
+import pytest
 
 
 def run(program: str, *arguments: object, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -27,6 +30,25 @@ def answer(program: str, *arguments: object, **settings: str) -> Any:
     finished = run(program, *arguments, **settings)
     assert finished.returncode == 0, finished.stderr
     return json.loads(finished.stdout)
+
+
+def require_kernels(isa: str) -> None:
+    """Skips a test where the engine has no kernels for an instruction set, as LOOM_KERNELS=host builds it.
+
+    What CI builds has them all, and fails here.
+    """
+    if not _lacks_kernels(isa):
+        return
+    reason = f"the engine was built with LOOM_KERNELS=host, without kernels for {isa}"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@cache
+def _lacks_kernels(isa: str) -> bool:
+    finished = run("import loom; loom.Sequential([loom.nn.Dense(1)], 1).predict([[1.0]])", LOOM_ISA=isa)
+    return finished.returncode != 0 and "LOOM_KERNELS=host" in finished.stderr
 
 
 def answer_when_interrupted(program: str, seconds: float) -> Any:

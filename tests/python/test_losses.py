@@ -166,9 +166,9 @@ def test_from_logits_false_is_the_same_through_a_softmax_layer(random: np.random
             r"weight must be \(2,\)",
         ),
         (
-            lambda: losses.mse(np.zeros((2, 3, 1)), np.zeros((2, 3, 1)), weight=np.ones((2, 3))),
+            lambda: losses.mse(np.zeros((2, 3, 1)), np.zeros((2, 3, 1)), weight=np.ones((2, 2))),
             loom.ShapeError,
-            r"weight must be \(2,\), a number for each row, got \(2, 3\)",
+            r"weight must be \(2,\), a number for each row, or \(2, 3\), one for each place, got \(2, 2\)",
         ),
         (
             # Every row would count once for each of the others.

@@ -17,7 +17,7 @@ import loom
 from loom import nn
 from loom.__main__ import main
 from networks import blobs, mlp
-from programs import run
+from programs import require_kernels, run
 
 CONFIG = loom.TrainingConfig(
     epochs=4, batch_size=32, loss="cross_entropy", learning_rate=0.01, device="cpu", verbose=False
@@ -63,6 +63,7 @@ def test_without_being_asked_for_there_is_none() -> None:
 def test_it_is_proved_on_another_processor(tmp_path: Path, isa: str) -> None:
     if isa == "avx2" and "avx2" not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
         pytest.skip("this processor has no AVX2")
+    require_kernels(isa)
     x, y = blobs(100)
     xv, yv = blobs(30, seed=1)
     receipt_of(mlp(), (x, y), validation=(xv, yv)).save(tmp_path / "receipt.json")

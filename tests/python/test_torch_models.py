@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import random
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,10 @@ torch = pytest.importorskip("torch")
 
 
 def same(net: loom.Network, seed: int = 0) -> None:
-    random = np.random.default_rng(seed)
+    drawn = np.random.default_rng(seed)
     shape = (3, *net.input_shape)
     reads_words = net.layers[0].kind == "embedding"
-    x = random.integers(0, 1, shape) if reads_words else random.normal(size=shape)
+    x = drawn.integers(0, 1, shape) if reads_words else drawn.normal(size=shape)
     x = x if reads_words or net.precision == "float64" else x.astype(np.float32)
     expected = net.predict(x)
     with torch.no_grad():
@@ -220,6 +221,66 @@ def test_layers_that_resize_come_and_go() -> None:
     expected = module(x).detach().numpy()
     np.testing.assert_allclose(net.predict(x.numpy()), expected, atol=1e-5)
     np.testing.assert_allclose(loom.to_torch(net)(x).detach().numpy(), expected, atol=1e-5)
+
+
+def pools(draw: random.Random) -> tuple[int, dict[str, Any], Any]:
+    """How many axes windows have, what they are, and an input with at least one."""
+    axes = draw.choice([1, 2, 3])
+    sizes = [draw.randint(1, 5) for _ in range(axes)]
+    rims = [draw.randint(0, size // 2) for size in sizes]
+    steps = [draw.randint(1, 6) for _ in range(axes)]
+    extents = [draw.randint(size, 9) for size in sizes]
+    settings = {"kernel_size": sizes, "stride": steps, "padding": rims, "ceil_mode": draw.random() < 0.7}
+    # All below zero in half of them, so that zeros of the padding are not the largest.
+    shift = draw.choice([0, 5])
+    return axes, settings, torch.randn(2, 2, *extents, dtype=torch.float64) - shift
+
+
+def test_windows_that_are_cut_short_are_those_of_pytorch() -> None:
+    draw = random.Random(0)
+    for number in range(150):
+        axes, settings, x = pools(draw)
+        kind = draw.choice(["Max", "Avg"])
+        more: dict[str, Any] = {}
+        if kind == "Avg":
+            counts = not (settings["ceil_mode"] and any(settings["padding"])) and number % 2 == 0
+            more["count_include_pad"] = counts
+        x.requires_grad_()
+        made = getattr(torch.nn, f"{kind}Pool{axes}d")(**settings, **more)(x)
+        made.square().sum().backward()
+        own = {name: value for name, value in settings.items() if name != "kernel_size"}
+        layer = getattr(nn, f"{kind}Pool{axes}D")(settings["kernel_size"], **own, **more)
+        net = loom.Sequential([layer], input_shape=tuple(x.shape[1:]), precision="float64")
+        output = net.forward(x.detach().numpy())
+        assert output.shape == made.shape, (layer, x.shape)
+        np.testing.assert_allclose(output, made.detach().numpy(), err_msg=repr(layer))
+        np.testing.assert_allclose(net.backward(2 * output), x.grad, atol=1e-12, err_msg=repr(layer))
+
+
+class Averaged(torch.nn.Module):
+    """An average pooling that is a function."""
+
+    def __init__(self, axes: int, settings: dict[str, Any]) -> None:
+        super().__init__()
+        self.axes, self.settings = axes, settings
+
+    def forward(self, x: Any) -> Any:
+        return getattr(torch.nn.functional, f"avg_pool{self.axes}d")(x, **self.settings)
+
+
+def test_padding_counts_beside_windows_that_are_cut_short() -> None:
+    draw = random.Random(1)
+    found = set()
+    for number in range(150):
+        axes, settings, x = pools(draw)
+        module = Averaged(axes, settings) if number % 2 else getattr(torch.nn, f"AvgPool{axes}d")(**settings)
+        net = loom.from_torch(module.eval(), x.float())
+        found.add(tuple(layer.kind[:-2] for layer in net.layers))
+        expected = module(x.float()).numpy()
+        assert net.output_shape == expected.shape[1:], (settings, x.shape)
+        np.testing.assert_allclose(net.predict(x.float().numpy()), expected, atol=1e-5, err_msg=f"{settings}")
+    # Zeros that count are a layer of their own, and so is what leaves out windows that begin among them.
+    assert found == {("avg_pool",), ("zero_padding", "avg_pool"), ("zero_padding", "avg_pool", "crop")}
 
 
 def test_modules_keep_their_mode_and_bad_examples_are_refused() -> None:

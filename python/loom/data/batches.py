@@ -31,8 +31,8 @@ class TrainingBatch:
     Args:
         input: (rows, ...) the samples.
         target: (rows, ...) values, or (rows,) class indices.
-        weight: (rows,) how much each sample counts, or (rows, steps) how much each step of its output does;
-            equally where None.
+        weight: (rows,) how much each sample counts, or (rows, steps) how much each step of its output does,
+            or each place of one with more axes, but for pixels of images; equally where None.
     """
 
     input: ArrayLike
@@ -179,8 +179,7 @@ def _checked(batch: TrainingBatch, where: str) -> ArraySource:
     if weight is not None and where == "data" and weight.size and not weight.any():
         # One batch of several may count for nothing; all samples may not.
         raise DataError("data: the weight of every sample is zero, and at least one must count")
-    # Where outputs have steps, each may have a weight: the engine knows how many there are.
-    by_step = weight is not None and weight.ndim == 2 and weight.shape[0] == rows
-    if weight is not None and weight.shape != (rows,) and not by_step:
+    # Where outputs have steps or other places, each may have a weight: `by_place` knows how many there are.
+    if weight is not None and weight.shape[:1] != (rows,):
         raise DataError(f"{where}: weight must be ({rows},), one for each sample, got {weight.shape}")
     return ArraySource(TrainingBatch(x, y, weight), rows)

@@ -9,13 +9,19 @@ from numpy.typing import NDArray
 
 from loom._typing import ArrayLike, Precision, RealArray
 from loom.convert import as_labels, as_numpy, as_real_array
+from loom.data.class_axis import check_class_axis
 from loom.errors import DTypeError, InvalidValueError, ShapeError
 
 __all__ = ["as_target"]
 
 
 def as_target(
-    y: ArrayLike, output_shape: tuple[int, ...], *, classification: bool, precision: Precision = "float32"
+    y: ArrayLike,
+    output_shape: tuple[int, ...],
+    *,
+    classification: bool,
+    precision: Precision = "float32",
+    channels_first: bool = False,
 ) -> NDArray[Any]:
     """Converts a target to class indices or to real values, as the loss takes it.
 
@@ -24,6 +30,7 @@ def as_target(
         output_shape: One sample's output, without the batch.
         classification: Whether the loss takes class indices.
         precision: The network's precision.
+        channels_first: Whether the output's last axis is hardly that of the classes which its loss looks for.
 
     Returns:
         Class indices (int32), where the loss takes them and the target has one
@@ -31,9 +38,19 @@ def as_target(
 
     Raises:
         DTypeError: The values are neither integers nor real numbers.
-        ShapeError: The target has other extents than the output has places, or the wrong number of axes.
+        ShapeError: The target has other extents than the output has places, or the wrong number of axes; or
+            its classes are not along the axis where the loss looks for them, or may not be.
         InvalidValueError: A class index does not fit 32 bits.
     """
+    target = _converted(y, output_shape, classification=classification, precision=precision)
+    if classification and channels_first:
+        check_class_axis(target, output_shape)
+    return target
+
+
+def _converted(
+    y: ArrayLike, output_shape: tuple[int, ...], *, classification: bool, precision: Precision
+) -> NDArray[Any]:
     array = as_numpy(y, what="target")
     axes = len(output_shape) + 1
     if classification and array.ndim == axes - 1 and array.dtype.kind not in "US":

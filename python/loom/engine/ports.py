@@ -16,6 +16,7 @@ from loom.architecture import InputConfig, NetworkConfig, OutputConfig
 from loom.convert import as_input, as_numpy, as_real_array, real_dtype
 from loom.data import Classes, as_target
 from loom.data.labels import KINDS, as_names
+from loom.engine.class_axis import leads_with_channels
 from loom.engine.told import classes_by_output
 from loom.errors import DataError, DTypeError, InvalidValueError, ShapeError
 from loom.grid import Coordinate
@@ -35,6 +36,7 @@ class Ports:
         self._native = native
         self.inputs = cast("tuple[InputConfig, ...]", config.inputs)
         self.outputs = cast("tuple[OutputConfig, ...]", config.outputs)
+        self._config = config
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -140,6 +142,15 @@ class Ports:
                 return cast("Coordinate", tuple(entry.cell))
         raise unknown("output", output, self.output_names)
 
+    def leads_with_channels(self, output: str, shape: tuple[int, ...]) -> bool:
+        """Whether an output has its channels first, and no axis of classes last, as far as layers tell.
+
+        Args:
+            output: Its name.
+            shape: One sample's extents of it.
+        """
+        return leads_with_channels(self._config, shape, self.cell_of(output))
+
     def target_shapes(self, kinds: Mapping[str, TargetKind], *, labelled: bool) -> dict[str, tuple[int, ...]]:
         """Returns one sample's extents of the targets of every output, as they lie in a row.
 
@@ -199,7 +210,13 @@ class Ports:
             kind = kinds[name]
             array = _numbered(given[name], name, known.get(name), classes=kind != "numbers")
             try:
-                target = as_target(array, shape, classification=kind != "numbers", precision=precision)
+                target = as_target(
+                    array,
+                    shape,
+                    classification=kind != "numbers",
+                    precision=precision,
+                    channels_first=kind != "numbers" and self.leads_with_channels(name, shape),
+                )
             except (DTypeError, ShapeError, InvalidValueError) as error:
                 raise type(error)(f'output "{name}": {error}') from None
             if target.dtype.kind == "i":
@@ -244,8 +261,13 @@ class Ports:
                 raise unknown("weight: output", name, self.output_names)
             array = as_real_array(given, precision, what=f'weight of output "{name}"')
             if array.shape != (rows,):
+                told = (
+                    "; weights of steps are of outputs whose steps differ from sample to sample: take None "
+                    "for the steps in input_shape or inputs"
+                )
                 raise DataError(
                     f'weight of output "{name}" must be ({rows},), one for each sample, got {array.shape}'
+                    f"{told if array.ndim > 1 else ''}"
                 )
             found[:, self.output_names.index(name)] = array
         return found

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loom import _native
 from loom._settings.checks import real
 from loom._typing import ArrayLike, Precision, RealArray
 from loom.convert import as_numpy, as_real_array
 from loom.data import as_target
+from loom.data.class_axis import has_leading_channels, note_leading_channels
 from loom.data.labels import as_names
+from loom.data.weights import is_by_place, places_of
 from loom.errors import DataError, InvalidValueError, ShapeError
 from loom.losses.classes import ClassWeight, class_count, expand_class_weight
 from loom.losses.cosine import Cosine
 from loom.losses.expression import Expr
+from loom.losses.own import OwnLoss
 from loom.losses.resolving import LossLike, name_of
 from loom.losses.targets import is_classification, settled_for
 
 __all__ = ["behind_softmax", "value_and_gradient"]
+
+_REDUCES = re.compile(r"\b(sum|mean)\s*\(")
+"""What of an expression goes over axes."""
 
 
 def value_and_gradient(
@@ -36,7 +45,8 @@ def value_and_gradient(
         loss: The loss, or its name.
         output: (rows, ...) what the network gave.
         target: What was wanted.
-        weight: (rows,) how much each row counts.
+        weight: (rows,) how much each row counts; or (rows, ...) how much each place of it does, such as a
+            step or a pixel.
         label_smoothing: How much of the weight goes to all classes alike.
         class_weight: How much each class counts.
 
@@ -44,7 +54,8 @@ def value_and_gradient(
         The loss, and its gradient with respect to the output.
 
     Raises:
-        ShapeError: Output, target and weight do not fit together.
+        ShapeError: Output, target and weight do not fit together; or the output is that of `net.forward`, has
+            its channels first, and the target does not tell whether these are the classes.
         DataError: Nothing has a weight, or there are more or fewer targets than rows.
         InvalidValueError: A weight is negative or not finite, or a setting says nothing to the loss.
         ConfigError: A setting is out of range.
@@ -56,23 +67,53 @@ def value_and_gradient(
         raise ShapeError(f"output: expected (rows, ...) with at least one row, got shape {scores.shape}")
     resolved = settled_for(loss, scores.shape[1:], as_names(as_numpy(target, what="target")))
     wanted = as_target(
-        target, scores.shape[1:], classification=is_classification(resolved), precision=precision
+        target,
+        scores.shape[1:],
+        classification=is_classification(resolved),
+        precision=precision,
+        channels_first=has_leading_channels(output),
     )
     if len(wanted) != len(scores):
         raise DataError(f"output has {len(scores)} rows but target {len(wanted)}")
     weights = None
     if weight is not None:
         counts = as_real_array(weight, "float64", what="weight")
-        if counts.shape != (len(scores),):
-            raise ShapeError(f"weight must be ({len(scores)},), a number for each row, got {counts.shape}")
-        wrong = np.flatnonzero(~(np.isfinite(counts) & (counts >= 0)))
+        of_places = counts.ndim > 1 and len(counts) == len(scores) and is_by_place(counts, scores.shape[1:])
+        if counts.shape != (len(scores),) and not of_places:
+            places = places_of(scores.shape[1:])
+            several = f", or {(len(scores), *places)}, one for each place" if places else ""
+            raise ShapeError(
+                f"weight must be ({len(scores)},), a number for each row{several}, got {counts.shape}"
+            )
+        wrong = np.argwhere(~(np.isfinite(counts) & (counts >= 0)))
         if wrong.size:
             # What a mean over them were, and a gradient, is nothing; trainings refuse them, too.
             raise InvalidValueError(
-                f"weights must be finite and at least 0, but that of row {wrong[0]} is {counts[wrong[0]]:g}"
+                f"weights must be finite and at least 0, but that of row {wrong[0][0]} is "
+                f"{counts[tuple(wrong[0])]:g}"
             )
         if not counts.any():
             raise DataError("the weight of every row is zero, and at least one must count")
+        over_axes = isinstance(resolved, (Cosine, Expr)) and _REDUCES.search(resolved.expression)
+        if of_places and (isinstance(resolved, OwnLoss) or over_axes):
+            raise ShapeError(
+                f"weight: the loss {name_of(resolved)} is no number for each element, so that each row has "
+                f"one weight, ({len(scores)},), got {counts.shape}"
+            )
+        if of_places:
+            # A place is as good as a row, with classes behind it.
+            flat, behind = _classes_last(scores), scores.shape[1 if scores.ndim == 4 else -1]
+            indices = wanted.dtype.kind == "i"
+            value, gradient = value_and_gradient(
+                resolved,
+                flat.reshape(-1, behind),
+                wanted.ravel() if indices else _classes_last(wanted).reshape(-1, behind),
+                counts.ravel(),
+                label_smoothing,
+                class_weight,
+            )
+            gradient = gradient.reshape(flat.shape)
+            return value, np.ascontiguousarray(np.moveaxis(gradient, -1, 1) if scores.ndim == 4 else gradient)
         weights = counts.tolist()
     own = getattr(resolved, "value_and_gradient", None)
     if own is not None:
@@ -104,6 +145,11 @@ def value_and_gradient(
     return value, gradient
 
 
+def _classes_last(array: NDArray[Any]) -> NDArray[Any]:
+    """Returns outputs, or targets like them, with the channels of images last."""
+    return np.moveaxis(array, 1, -1) if array.ndim == 4 else array
+
+
 def behind_softmax(
     loss: LossLike | str,
     output: ArrayLike,
@@ -127,5 +173,8 @@ def behind_softmax(
     if name_of(loss) != "focal":
         return value_and_gradient("nll", output, target, weight, label_smoothing, class_weight)
     shares = np.maximum(as_numpy(output, what="output"), 1e-12)
-    value, gradient = value_and_gradient(loss, np.log(shares), target, weight, label_smoothing, class_weight)
+    logits = np.log(shares)
+    if has_leading_channels(output):
+        note_leading_channels(logits)
+    value, gradient = value_and_gradient(loss, logits, target, weight, label_smoothing, class_weight)
     return value, np.divide(gradient, shares, dtype=gradient.dtype)

@@ -13,6 +13,7 @@ from loom._typing import ArrayLike, RealArray
 from loom.convert import as_real_array
 from loom.device import check_device
 from loom.engine import engine_of
+from loom.engine.class_axis import noted
 from loom.errors import ConfigError
 from loom.grid import Coordinate, locate_given
 from loom.network import Network
@@ -175,11 +176,16 @@ class Mesh:
         """
         ago = whole("Mesh.output", "age", age, least=0)
         if cell is None and (ports := self._engine.ports) is not None and ports.outputs:
-            found = {name: self._native.output(ports.cell_of(name), None, ago) for name in ports.output_names}
+            cells = {name: ports.cell_of(name) for name in ports.output_names}
+            config = self._engine.config
+            found = {
+                name: noted(config, self._native.output(at, None, ago), at) for name, at in cells.items()
+            }
             # Type checkers know networks with a single output.
             return cast("RealArray", found)
         at, layer = self._locate((-1, -1, -1) if cell is None else cell)
-        return self._native.output(at, layer, ago)
+        made = self._native.output(at, layer, ago)
+        return made if layer is not None else noted(self._engine.config, made, at)
 
     def __getitem__(self, index: tuple[int, ...] | str) -> RealArray:
         """Returns what a cell, [z, y, x], or an output hands on, or a layer, [z, y, x, layer], holds now."""

@@ -17,6 +17,7 @@ from loom._typing import ArrayLike
 from loom.convert import as_numpy
 from loom.data import as_target
 from loom.engine import engine_of
+from loom.engine.class_axis import leads_with_channels
 from loom.engine.labels import as_indices
 from loom.errors import ConfigError, DataError
 from loom.grid import locate_given
@@ -163,6 +164,7 @@ class Stepper:
             if layer is not None:
                 raise ConfigError(f"output is a cell, (depth, row, column), not a layer; got {shown(output)}")
             self._shape = tuple(mesh.output(cell).shape[1:])
+        self._channels_first = leads_with_channels(engine.config, self._shape, cell)
         extents = (
             whole("Stepper", "ticks", ticks, least=1),
             whole("Stepper", "update_every", update_every, least=1),
@@ -253,7 +255,13 @@ class Stepper:
                 array = cast("ArrayLike", as_indices(engine, array, judged_by))
             if self._chooses:
                 self._choose(array)
-            target = as_target(array, self._shape, classification=self._classes, precision=engine.precision)
+            target = as_target(
+                array,
+                self._shape,
+                classification=self._classes,
+                precision=engine.precision,
+                channels_first=self._channels_first,
+            )
             weights = self._of_classes if target.dtype.kind == "i" else None
             if weights is not None and not has_weight(target, weights).any():
                 # The mean over rows whose classes have no weight is none.

@@ -6,12 +6,15 @@ import json
 from collections.abc import Mapping
 from typing import cast
 
+import numpy as np
+
 from loom import optimizers
 from loom._settings.calls import explained
 from loom._settings.checks import flag, real
 from loom._typing import ArrayLike, RealArray
 from loom.convert import as_real_array
-from loom.engine import HasEngine, engine_of
+from loom.engine import Engine, HasEngine, engine_of
+from loom.engine.class_axis import noted
 from loom.engine.statistics import GradientStats, layer_gradients
 from loom.optimizers import Optimizer, OptimizerLike
 
@@ -98,9 +101,19 @@ def forward(
         everyone = range(len(samples))
         parts = sizing.split(output).items()
         made = {name: sizing.cut(part, samples, everyone, name) for name, part in parts}
-        return cast("RealArray", sizing.outputs(samples, made))
+        return _noted(engine, sizing.outputs(samples, made))
+    return _noted(engine, output if ports is None or not ports.outputs else ports.unpack(output))
+
+
+def _noted(engine: Engine, made: object) -> RealArray:
+    """Tells losses of outputs that lead with channels; returns what was made."""
+    ports = engine.ports
+    for name, output in (made if isinstance(made, dict) else {"": made}).items():
+        # Those of samples of open extents may be lists.
+        if isinstance(output, np.ndarray):
+            noted(engine.config, output, ports.cell_of(name) if name and ports is not None else None)
     # Type checkers know networks with a single output.
-    return output if ports is None or not ports.outputs else cast("RealArray", ports.unpack(output))
+    return cast("RealArray", made)
 
 
 @explained(gradient=_GRADIENT)

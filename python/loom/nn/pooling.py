@@ -48,9 +48,10 @@ class _Pool(Layer):
 
 def _check_ceil(layer: AvgPool1D | AvgPool2D | AvgPool3D) -> None:
     if layer.ceil_mode and layer.count_include_pad and any(cast("tuple[int, ...]", layer.padding)):
+        where = type(layer).__name__
         raise ConfigError(
-            f"{type(layer).__name__}: with ceil_mode, padding does not count: set count_include_pad=False, "
-            "or padding=0"
+            f"{where}: with ceil_mode, padding does not count: set count_include_pad=False; or, where it is "
+            f"to count, padding=0 with nn.ZeroPadding{where[-2:]}({layer.padding}) before the layer"
         )
 
 

@@ -14,13 +14,14 @@ from loom._typing import Precision, TargetKind
 from loom.convert import DividedWeights, SizedRows, as_input, as_numpy, as_real_array
 from loom.data import ArraySource, BatchSource, Classes, TrainingBatch, as_target
 from loom.data.loading import Loader
+from loom.data.weights import by_place
 from loom.engine import Engine
+from loom.engine.class_axis import leads_with_channels
 from loom.engine.labels import fitting
 from loom.engine.ports import Ports
 from loom.engine.sizing import Sizing
 from loom.engine.told import classes_of
-from loom.errors import ConfigError, DataError
-from loom.training.class_axis import check_class_axis, leads_with_channels
+from loom.errors import ConfigError, DataError, ShapeError
 from loom.training.config import TrainingConfig
 from loom.training.labelling import indexed, takes_labels
 from loom.training.ported import OutputParts, target_kinds
@@ -94,7 +95,7 @@ class Form:
         known = (shape, classification, engine.precision, indices, classes, sizing, named, ports, kinds)
         of_one = None if named else cast("losses.ClassWeight | None", config.class_weight)
         of_classes = losses.expand_class_weight(of_one, losses.class_count(shape))
-        first = classification and leads_with_channels(engine)
+        first = classification and leads_with_channels(engine.config, shape)
         return cls(*known, own, of_classes, config.label_smoothing, first)
 
     def forget_weights(self) -> None:
@@ -116,13 +117,41 @@ class Form:
         sized = given if isinstance(given, SizedRows) else None
         # Labels of steps have become class indices as the steps were put together.
         labelled = self.sizing is None or not self.sizing.has_steps
+        made = self._weight(weight, shape)
+        for name, loss in self.own.items():
+            if self._differ_in_rows(name, made):
+                raise ConfigError(
+                    f"loss {loss.name}: it is one number for each row, in which steps cannot count by "
+                    "weights of their own, nor padding behind the steps of shorter sequences for nothing; "
+                    "losses by name and losses.Expr have a number for each step. Of sequences of one length, "
+                    "net.resized(...) makes a network without padding"
+                )
         return (
             as_input(given, self.precision, indices=self.indices) if sized is None else sized,
             self._target(indexed(batch.target, self.classes) if labelled else batch.target, shape),
-            weight
-            if weight is None or isinstance(weight, DividedWeights)
-            else as_real_array(weight, self.precision, what="weight"),
+            made,
         )
+
+    def _differ_in_rows(self, output: str, weight: NDArray[Any] | None) -> bool:
+        """Whether steps of one row of an output count differently; that of a single one is called ""."""
+        if weight is None or weight.ndim < 2:
+            return False
+        if self.ports is not None:
+            if self.sizing is None:
+                return False
+            room, lengths = self.sizing.steps(), self.sizing.output_lengths
+            widths = [1 if length is None else room[length] for length in lengths.values()]
+            start = sum(widths[: self.ports.output_names.index(output)])
+            weight = weight[:, start : start + widths[self.ports.output_names.index(output)]]
+        return bool((weight != weight[:, :1]).any())
+
+    def _weight(self, weight: Any, shape: tuple[int, ...]) -> NDArray[Any] | None:  # noqa: ANN401 - as given
+        """Returns weights as the engine takes them, of an output of this shape."""
+        if weight is None or isinstance(weight, DividedWeights):
+            return weight
+        made = as_real_array(weight, self.precision, what="weight")
+        # Those of several outputs are one for each, or each step of one.
+        return by_place(made, shape) if self.ports is None and not self.in_rows else made
 
     def counts(self, examples: Examples) -> bool:
         """Whether any sample counts in the loss: by its weight, and by those of its classes.
@@ -176,10 +205,23 @@ class Form:
     def _target(self, target: Any, shape: tuple[int, ...]) -> NDArray[Any]:  # noqa: ANN401 - of any form
         if self.in_rows:
             return as_real_array(target, self.precision, what="target")
-        made = as_target(target, shape, classification=self.classification, precision=self.precision)
-        if self.channels_first:
-            check_class_axis(made, shape)
-        return made
+        own = self.own.get("")
+        if own is not None and not own.labelled and np.ndim(target) == 1 < len(shape):
+            # What `as_target` tells of such targets is meant for losses that compare element by element.
+            ones = ", ".join("1" for _ in shape)
+            like, rest = ", ".join(map(str, ("rows", *shape))), ", ".join(map(str, ("len(y)", *shape)))
+            raise ShapeError(
+                f"target: the loss {own.name} gets targets like the output, ({like}), or class indices "
+                f"without the class axis, got {np.shape(target)}; a number for each row goes to every place "
+                f"of it, np.broadcast_to(y.reshape(-1, {ones}), ({rest}))"
+            )
+        return as_target(
+            target,
+            shape,
+            classification=self.classification,
+            precision=self.precision,
+            channels_first=self.channels_first,
+        )
 
     def seen(
         self, rows: NDArray[Any], outputs: NDArray[Any], targets: NDArray[Any], weight: NDArray[Any] | None
@@ -194,10 +236,12 @@ class Form:
         """
         sizing = self.sizing
         if sizing is None:
-            if self.ports is None and weight is not None and weight.shape == outputs.shape[:2]:
-                # Steps that do not count are left out, as the engine has it in training.
-                return outputs[weight > 0], targets[weight > 0]
-            return outputs, targets
+            if self.ports is not None or weight is None or weight.ndim < 2:
+                return outputs, targets
+            # Steps that do not count are left out, as the engine has it in training.
+            indices = targets.dtype.kind == "i"
+            targets = targets.reshape(*weight.shape, *(() if indices else targets.shape[-1:]))
+            return outputs.reshape(*weight.shape, -1)[weight > 0], targets[weight > 0]
         if self.ports is None or not sizing.has_open_outputs:
             return sizing.real_steps(outputs, targets, weight)
         opened = [name for name, shape in sizing.named_output_shapes.items() if None in shape]
@@ -212,7 +256,7 @@ class Form:
                 their own (steps, ...), of those that count.
             targets: The engine's.
         """
-        by_step = self.sizing is None and outputs.ndim == len(self.output_shape)
+        by_step = self.sizing is None and outputs.ndim == 2 < len(self.output_shape) + 1
         if targets.dtype.kind != "i" or by_step:
             return targets
         shape = self.output_shape

@@ -168,6 +168,7 @@ class TweenState(Measures):
             form.output_shape,
             classification=form.classification,
             precision=form.precision,
+            channels_first=form.channels_first,
         )
         weights = None if weight is None else as_real_array(weight, form.precision, what="weight")
         return self._called("backward", "forward").backward(target, weights)

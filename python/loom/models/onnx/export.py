@@ -46,7 +46,8 @@ def save_onnx(
     have the names of loom's parameters; those of recurrent layers stand in ONNX's order of gates. What is
     packed as int8 by rows goes out as its codes and scales, with DequantizeLinear; what is packed otherwise,
     or has an adapter in use beside it, as the float32 values that it stands for, the adapter's part
-    included. Needs the package onnx: `pip install 'loom-nn[onnx]'`.
+    included. Activations that `net.morph(..., activations="int8")` has rounded stay in float32, so that
+    outputs differ by what that rounding does. Needs the package onnx: `pip install 'loom-nn[onnx]'`.
 
     Args:
         net: The network.

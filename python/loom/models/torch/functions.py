@@ -13,6 +13,7 @@ from loom.models.torch.modules import (
     activation,
     adaptive_pool,
     array,
+    averaged,
     expression,
     padded,
     pooled,
@@ -152,25 +153,22 @@ def _transpose(given: Settings, before: Shape, after: Shape) -> Row:
     return _permute({"dims": axes}, before, after)
 
 
-def _window(given: Settings, kind: str, before: Shape, after: Shape) -> Row:
-    refuse(given.get("dilation", 1) not in (1, [1], [1, 1], [1, 1, 1], (1, 1)), "dilation of a pooling")
-    sizes = {
+def _sizes(given: Settings) -> Settings:
+    return {
         "pool_size": given["kernel_size"],
         "stride": given.get("stride") or None,
         "padding": given.get("padding"),
     }
-    return pooled(kind, before, after, **sizes)
 
 
 def _max_pool(given: Settings, before: Shape, after: Shape) -> Row:
-    return _window(given, "max_pool", before, after)
+    refuse(given.get("dilation", 1) not in (1, [1], [1, 1], [1, 1, 1], (1, 1)), "dilation of a pooling")
+    return pooled("max_pool", before, after, **_sizes(given))
 
 
 def _avg_pool(given: Settings, before: Shape, after: Shape) -> Row:
     refuse(given.get("divisor_override") is not None, "divisor_override of an average pooling")
-    row = _window(given, "avg_pool", before, after)
-    row[0]["count_include_pad"] = given.get("count_include_pad", True)
-    return row
+    return averaged(before, after, counted=given.get("count_include_pad", True), **_sizes(given))
 
 
 def _pad(given: Settings, before: Shape, after: Shape) -> Row:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from loom.models.branches import Row
 
-__all__ = ["Unsupported", "activation", "array", "known", "pooled", "row_of", "softmax"]
+__all__ = ["Unsupported", "activation", "array", "averaged", "known", "pooled", "row_of", "softmax"]
 
 Shape = tuple[int, ...]
 
@@ -235,6 +235,41 @@ def pooled(kind: str, before: Shape, after: Shape, **settings: Any) -> Row:  # n
     return [{"type": f"{kind}{axes}d", **settings}]
 
 
+def averaged(before: Shape, after: Shape, *, counted: bool, **settings: Any) -> Row:  # noqa: ANN401
+    """Returns an average pooling layer, and what stands around it where padding counts beside cut windows.
+
+    Args:
+        before: What comes in, the batch with it.
+        after: What goes out.
+        counted: Whether padding counts in the divisor.
+        **settings: The window's.
+    """
+    row = pooled("avg_pool", before, after, **settings)
+    row[0]["count_include_pad"] = counted
+    rims = row[0].get("padding", ())
+    if not (counted and row[0].get("ceil_mode") and any(rims)):
+        return row
+    # In the layer padding counts or windows are cut. Zeros of their own count, and windows are cut behind
+    # them; those that begin in the last zeros, which PyTorch leaves out, are left out afterwards.
+    axes = len(rims)
+    row[0]["padding"] = (0,) * axes
+    stride = row[0].get("stride") or row[0]["pool_size"]
+    more = [
+        max(-(-(extent + 2 * rim - window) // step), 0) + 1
+        for extent, rim, window, step in zip(before[2:], rims, row[0]["pool_size"], stride, strict=True)
+    ]
+    # One that begins behind everything is left out by the layer.
+    made = [
+        windows - ((windows - 1) * step >= extent + 2 * rim)
+        for windows, extent, rim, step in zip(more, before[2:], rims, stride, strict=True)
+    ]
+    row = [{"type": f"zero_padding{axes}d", "before": list(rims), "after": list(rims)}, *row]
+    beyond = [windows - kept for windows, kept in zip(made, after[2:], strict=True)]
+    if any(beyond):
+        row.append({"type": f"crop{axes}d", "before": [0] * axes, "after": beyond})
+    return row
+
+
 def _extents(value: Any, axes: int) -> tuple[int, ...]:  # noqa: ANN401
     several = tuple(value) if isinstance(value, Sequence) else (value,)
     return several * axes if len(several) == 1 else several
@@ -250,9 +285,7 @@ def _max_pool(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
 def _avg_pool(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
     refuse(getattr(module, "divisor_override", None) is not None, "divisor_override of an AvgPool")
     sizes = {"pool_size": module.kernel_size, "stride": module.stride, "padding": module.padding}
-    row = pooled("avg_pool", before, after, **sizes)
-    row[0]["count_include_pad"] = module.count_include_pad
-    return row
+    return averaged(before, after, counted=module.count_include_pad, **sizes)
 
 
 def adaptive_pool(kind: str, before: Shape, after: Shape) -> Row:

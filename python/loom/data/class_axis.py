@@ -1,47 +1,35 @@
-"""Where losses look for classes, and where convolutions of series and volumes have put them."""
+"""Targets of outputs that lead with channels, where losses look for classes in the last axis."""
 
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loom.engine import Engine
 from loom.errors import ShapeError
-from loom.nn import Layer
 
-__all__ = ["check_class_axis", "leads_with_channels"]
+__all__ = ["check_class_axis", "has_leading_channels", "note_leading_channels"]
 
-_KEEPS = frozenset({"activation", "batch_norm", "dropout", "gaussian_noise", "group_norm", "instance_norm"})
-_KEEPS |= {"prelu", "scale", "soft_cap", "softmax"}
-"""Layers that say nothing of which axis is which."""
-
-_HOLDS = frozenset(["checkpoint", "masked", "residual", "sequential", "spectral_norm", "weight_norm"])
-"""Layers whose output is that of the last layer inside."""
+_NOTED: WeakValueDictionary[int, NDArray[Any]] = WeakValueDictionary()
+"""Outputs of the manual loop that lead with channels, by their identity, for as long as somebody has them."""
 
 
-def leads_with_channels(engine: Engine) -> bool:
-    """Whether a network's output has its channels first, and no axis of classes last, as far as layers tell.
+def note_leading_channels(output: NDArray[Any]) -> None:
+    """Takes note that an output leads with channels; what is made of it, such as a transposed view, does not.
 
-    Losses take the last axis for that of classes, but of images, (channels, height, width).
+    A loop by hand hands the output to a loss, which knows no network.
 
     Args:
-        engine: The network's; it is built.
+        output: What a network has made.
     """
-    if len(engine.native.output_shape()) not in (2, 4):
-        return False
-    layers = [engine.layer_config(at, place) for at, place in engine.layer_places()]
-    return _of_last(layers)
+    _NOTED[id(output)] = output
 
 
-def _of_last(layers: list[Layer]) -> bool:
-    for layer in reversed(layers):
-        if layer.kind in _HOLDS:
-            return _of_last(list(getattr(layer, "layers", ())))
-        if layer.kind not in _KEEPS:
-            return layer.kind.endswith(("1d", "3d"))
-    return False
+def has_leading_channels(output: object) -> bool:
+    """Returns whether `note_leading_channels` was told of this very array."""
+    return output is not None and _NOTED.get(id(output)) is output
 
 
 def check_class_axis(target: NDArray[Any], output_shape: tuple[int, ...]) -> None:
