@@ -158,8 +158,7 @@ def test_integers_with_scales_are_the_same_numbers(kind: str, tmp_path: Path) ->
 def test_types_with_a_minimum_stay_packed(kind: str, tied: bool, tmp_path: Path) -> None:
     path = packed_llama(kind, tmp_path / "net", tied)
     net, floats = loom.load(path), decoded(path)
-    layers = 3 if tied else 4
-    assert lent(net) == layers
+    assert lent(net) == 4
     dtype, group = MINIMA[kind]
     width = 256
     bits = int(dtype.removeprefix("uint")[0])
@@ -177,7 +176,7 @@ def test_types_with_a_minimum_stay_packed(kind: str, tied: bool, tmp_path: Path)
     found = net.state_dict()
     for name, array in floats.state_dict().items():
         np.testing.assert_array_equal(found[name], array, strict=True)
-    assert lent(net) == layers
+    assert lent(net) == 4
     for deploy in (False, True):
         net.save(tmp_path / "own", deploy=deploy)
         again = loom.load(tmp_path / "own")
@@ -205,7 +204,7 @@ def test_devices_read_types_with_a_minimum(gpu: str, kind: str, tied: bool, tmp_
     session = net.session(capacity=12)
     for word, step in zip(WORDS[0], steps, strict=True):
         np.testing.assert_allclose(session([[word]]), step, rtol=1e-3, atol=1e-4)
-    assert lent(net) == (3 if tied else 4)
+    assert lent(net) == 4
 
 
 def test_training_makes_masters_of_what_it_trains(tmp_path: Path) -> None:
