@@ -18,7 +18,9 @@ from loom import _native, nn
 from loom.models.gguf import hub_config, hub_tensors
 from loom.models.hub import from_tensors
 from loom.tensors import write_gguf, write_safetensors
+from loom.tensors.writing import _value
 from networks import llama, quiet
+from text_models import as_gguf, byte_level, decoder
 
 WORDS = np.arange(24).reshape(2, 12) * 7 % 50
 
@@ -118,26 +120,19 @@ def packed_llama(kind: str, path: Path, tied: bool = False) -> Path:
     return repacked(kind, plain, path)
 
 
-def repacked(kind: str, plain: Path, path: Path) -> Path:
-    """A file of floats with random blocks of a type for its matrices."""
+def repacked(kind: str, plain: Path, path: Path, down: str | None = None) -> Path:
+    """A file of floats with random blocks of a type for its matrices, and of `down` for those of ffn_down."""
     file = loom.open_tensors(plain)
-    listed = [
-        (name, kind if len(one.shape) >= 2 else one.dtype, list(one.shape)) for name, one in file.items()
-    ]
+    listed = []
+    for name, one in file.items():
+        packed = down if down is not None and "ffn_down" in name else kind
+        listed.append((name, packed if len(one.shape) >= 2 else one.dtype, list(one.shape)))
 
     def content(place: int) -> NDArray[np.uint8]:
         name, dtype, shape = listed[place]
-        return kept(kind, math.prod(shape[:-1]), shape[-1]) if dtype == kind else file[name].raw()
+        return kept(dtype, math.prod(shape[:-1]), shape[-1]) if len(shape) >= 2 else file[name].raw()
 
-    def value(given: object) -> Any:
-        kind = "float32" if isinstance(given, float) else "uint32"
-        return given if isinstance(given, str) else (False, kind, np.dtype(kind).type(given).tobytes())
-
-    metadata = [
-        (key, value(given))
-        for key, given in file.metadata.items()
-        if key.startswith("llama.") or key == "general.architecture"
-    ]
+    metadata = [(key, _value(key, value)) for key, value in file.metadata.items()]
     _native.write_gguf(path, metadata, listed, content)
     return path
 
@@ -190,6 +185,26 @@ def test_types_with_a_minimum_stay_packed(kind: str, tied: bool, tmp_path: Path)
     assert losses[0] == losses[1]
     assert (lent(net), net[0, 0, 0, 0].dtype) == (0, "float32")
     np.testing.assert_array_equal(net.predict(WORDS), floats.predict(WORDS))
+
+
+def test_activations_are_quantised_beside_types_with_a_minimum(tmp_path: Path) -> None:
+    """As of Q4_K_M, which has some matrices in Q6_K: those read int8, the others floats."""
+    metadata = as_gguf(byte_level(), "llama-bpe")
+    loom.save_gguf(decoder(400, width=256, blocks=1), tmp_path / "floats", metadata=metadata)
+    path = repacked("q4_k", tmp_path / "floats", tmp_path / "mixed", down="q6_k")
+    plain, quick = loom.text.load(path), loom.text.load(path, activations="int8")
+    assert quick.network.layers[1].dtype == "uint4_min"
+    types = {name: one.dtype for name, one in quick.network.layers[2].weights.stored.items()}
+    assert types["layers.1.down_weight"] == "int8"
+    x = WORDS[:, :12]
+    found, expected = (
+        np.asarray(model.network.predict(np.pad(x, ((0, 0), (0, 52))))) for model in (quick, plain)
+    )
+    assert not np.array_equal(found, expected)
+    assert np.abs(found - expected).max() < 0.1 * np.abs(expected).max()
+    repacked("q4_k", tmp_path / "floats", tmp_path / "pure")
+    with pytest.raises(loom.DTypeError, match="packed weights of integers"):
+        loom.text.load(tmp_path / "pure", activations="int8")
 
 
 @pytest.mark.parametrize("kind", MINIMA)
