@@ -190,6 +190,9 @@ NumericTypeName: TypeAlias = Literal[
     "mxfp8_e5m2",
     "mxfp4",
     "nf4",
+    "uint8_min",
+    "uint4_min",
+    "uint2_min",
 ]
 RealArray: TypeAlias = "NDArray[np.floating[Any]]"
 LabelArray: TypeAlias = "NDArray[np.int64]"

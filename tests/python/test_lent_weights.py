@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from loom import _native, nn
 from loom.models.gguf import hub_config, hub_tensors
 from loom.models.hub import from_tensors
 from loom.tensors import write_gguf, write_safetensors
+from loom.tensors.writing import _value
 from networks import llama, quiet
+from text_models import as_gguf, byte_level, decoder
 
 WORDS = np.arange(24).reshape(2, 12) * 7 % 50
 
@@ -66,6 +69,11 @@ def kept(kind: str, rows: int, width: int) -> NDArray[np.uint8]:
         "q5_0": (22, 32),
         "iq4_nl": (18, 32),
         "mxfp4": (17, 32),
+        "q4_1": (20, 32),
+        "q5_1": (24, 32),
+        "q2_k": (84, 256),
+        "q4_k": (144, 256),
+        "q5_k": (176, 256),
     }[kind]
     blocks = np.random.default_rng(1).integers(0, 256, (rows * width // block, size), dtype=np.uint8)
     half = np.frombuffer(np.float16(0.003).tobytes(), np.uint8)
@@ -73,13 +81,29 @@ def kept(kind: str, rows: int, width: int) -> NDArray[np.uint8]:
         blocks[:, 0] = 120
     elif kind in ("q5_0", "iq4_nl"):
         blocks[:, :2] = half
+    elif kind in MINIMA:
+        # Beside the scale is what the least code stands for, or what that is made of.
+        at = 80 if kind == "q2_k" else 0
+        least = np.float16(-0.02 if kind in ("q4_1", "q5_1") else 0.003)
+        blocks[:, at : at + 2] = half
+        blocks[:, at + 2 : at + 4] = np.frombuffer(least.tobytes(), np.uint8)
     else:
         blocks[:, -2:] = half
     return blocks.reshape(-1)
 
 
-@pytest.mark.parametrize("kind", ["q3_k", "q6_k", "q5_0", "iq4_nl", "mxfp4"])
-def test_integers_with_scales_are_the_same_numbers(kind: str, tmp_path: Path) -> None:
+# What the types whose groups have a minimum are lent as, and how many weights share one.
+MINIMA = {
+    "q4_1": ("uint4_min", 32),
+    "q5_1": ("uint8_min", 32),
+    "q2_k": ("uint2_min", 16),
+    "q4_k": ("uint4_min", 32),
+    "q5_k": ("uint8_min", 32),
+}
+
+
+def packed_llama(kind: str, path: Path, tied: bool = False) -> Path:
+    """A small Llama whose matrices are random blocks of a type."""
     rotary = nn.Rotary(layout="half_split")
     attention = nn.MultiHeadAttention(4, causal=True, rotary=rotary, bias=False)
     layers = [
@@ -89,32 +113,113 @@ def test_integers_with_scales_are_the_same_numbers(kind: str, tmp_path: Path) ->
         nn.RMSNorm(epsilon=1e-5),
         nn.Dense(50, bias=False),
     ]
-    loom.save_gguf(loom.Sequential(layers, input_shape=12), tmp_path / "floats")
-    file = loom.open_tensors(tmp_path / "floats")
-    listed = [
-        (name, kind if len(one.shape) == 2 else one.dtype, list(one.shape)) for name, one in file.items()
-    ]
+    if tied:
+        layers[-1] = nn.TiedHead(50)
+    plain = path.with_suffix(".floats")
+    loom.save_gguf(loom.Sequential(layers, input_shape=12), plain)
+    return repacked(kind, plain, path)
+
+
+def repacked(kind: str, plain: Path, path: Path, down: str | None = None) -> Path:
+    """A file of floats with random blocks of a type for its matrices, and of `down` for those of ffn_down."""
+    file = loom.open_tensors(plain)
+    listed = []
+    for name, one in file.items():
+        packed = down if down is not None and "ffn_down" in name else kind
+        listed.append((name, packed if len(one.shape) >= 2 else one.dtype, list(one.shape)))
 
     def content(place: int) -> NDArray[np.uint8]:
         name, dtype, shape = listed[place]
-        return kept(kind, *shape) if dtype == kind else file[name].raw()
+        return kept(dtype, math.prod(shape[:-1]), shape[-1]) if len(shape) >= 2 else file[name].raw()
 
-    def value(given: object) -> Any:
-        kind = "float32" if isinstance(given, float) else "uint32"
-        return given if isinstance(given, str) else (False, kind, np.dtype(kind).type(given).tobytes())
+    metadata = [(key, _value(key, value)) for key, value in file.metadata.items()]
+    _native.write_gguf(path, metadata, listed, content)
+    return path
 
-    metadata = [
-        (key, value(given))
-        for key, given in file.metadata.items()
-        if key.startswith("llama.") or key == "general.architecture"
-    ]
-    _native.write_gguf(tmp_path / "net", metadata, listed, content)
-    net, floats = loom.load(tmp_path / "net"), decoded(tmp_path / "net")
+
+@pytest.mark.parametrize("kind", ["q3_k", "q6_k", "q5_0", "iq4_nl", "mxfp4", *MINIMA])
+def test_integers_with_scales_are_the_same_numbers(kind: str, tmp_path: Path) -> None:
+    path = packed_llama(kind, tmp_path / "net")
+    net, floats = loom.load(path), decoded(path)
     assert lent(net) == 4
     np.testing.assert_array_equal(net.predict(WORDS), floats.predict(WORDS), strict=True)
     np.testing.assert_array_equal(
         net[0, 0, 0, 0].weights.master["weight"], floats[0, 0, 0, 0].weights.master["weight"]
     )
+
+
+@pytest.mark.parametrize("kind", MINIMA)
+@pytest.mark.parametrize("tied", [False, True])
+def test_types_with_a_minimum_stay_packed(kind: str, tied: bool, tmp_path: Path) -> None:
+    path = packed_llama(kind, tmp_path / "net", tied)
+    net, floats = loom.load(path), decoded(path)
+    assert lent(net) == 4
+    dtype, group = MINIMA[kind]
+    width = 256
+    bits = int(dtype.removeprefix("uint")[0])
+    for place, rows in [(0, 50), (1, 4 * width), (2, 3 * width)]:
+        layer = net[0, 0, 0, place]
+        assert layer.dtype == dtype
+        assert layer.weights.versions[dtype].granularity == f"block({group})"
+        packed = sum(one.nbytes for one in layer.weights.stored.values() if one.dtype == dtype)
+        assert packed == rows * width * bits // 8 + rows * width // group * 8
+    expected = floats.predict(WORDS)
+    np.testing.assert_array_equal(net.predict(WORDS), expected, strict=True)
+    session, other = net.session(capacity=12), floats.session(capacity=12)
+    for word in WORDS[0]:
+        np.testing.assert_array_equal(session([[word]]), other([[word]]))
+    found = net.state_dict()
+    for name, array in floats.state_dict().items():
+        np.testing.assert_array_equal(found[name], array, strict=True)
+    assert lent(net) == 4
+    for deploy in (False, True):
+        net.save(tmp_path / "own", deploy=deploy)
+        again = loom.load(tmp_path / "own")
+        assert again[0, 0, 0, 1].dtype == dtype
+        np.testing.assert_array_equal(again.predict(WORDS), expected)
+        np.testing.assert_array_equal(again.unpack().predict(WORDS), expected)
+    np.testing.assert_array_equal(copy.deepcopy(net).predict(WORDS), expected)
+    y = np.roll(WORDS, -1, axis=1)
+    config = quiet(epochs=2, batch_size=1, optimizer=loom.Adam())
+    losses = [loom.train(one, (WORDS, y), config).loss_history for one in (net, floats)]
+    assert losses[0] == losses[1]
+    assert (lent(net), net[0, 0, 0, 0].dtype) == (0, "float32")
+    np.testing.assert_array_equal(net.predict(WORDS), floats.predict(WORDS))
+
+
+def test_activations_are_quantised_beside_types_with_a_minimum(tmp_path: Path) -> None:
+    """As of Q4_K_M, which has some matrices in Q6_K: those read int8, the others floats."""
+    metadata = as_gguf(byte_level(), "llama-bpe")
+    loom.save_gguf(decoder(400, width=256, blocks=1), tmp_path / "floats", metadata=metadata)
+    path = repacked("q4_k", tmp_path / "floats", tmp_path / "mixed", down="q6_k")
+    plain, quick = loom.text.load(path), loom.text.load(path, activations="int8")
+    assert quick.network.layers[1].dtype == "uint4_min"
+    types = {name: one.dtype for name, one in quick.network.layers[2].weights.stored.items()}
+    assert types["layers.1.down_weight"] == "int8"
+    x = WORDS[:, :12]
+    found, expected = (
+        np.asarray(model.network.predict(np.pad(x, ((0, 0), (0, 52))))) for model in (quick, plain)
+    )
+    assert not np.array_equal(found, expected)
+    assert np.abs(found - expected).max() < 0.1 * np.abs(expected).max()
+    repacked("q4_k", tmp_path / "floats", tmp_path / "pure")
+    with pytest.raises(loom.DTypeError, match="packed weights of integers"):
+        loom.text.load(tmp_path / "pure", activations="int8")
+
+
+@pytest.mark.parametrize("kind", MINIMA)
+@pytest.mark.parametrize("tied", [False, True])
+def test_devices_read_types_with_a_minimum(gpu: str, kind: str, tied: bool, tmp_path: Path) -> None:
+    net = loom.load(packed_llama(kind, tmp_path / "net", tied))
+    expected = net.predict(WORDS)
+    session = net.session(capacity=12)
+    steps = [session([[word]]) for word in WORDS[0]]
+    net.to(gpu)
+    np.testing.assert_allclose(net.predict(WORDS), expected, rtol=1e-3, atol=1e-4)
+    session = net.session(capacity=12)
+    for word, step in zip(WORDS[0], steps, strict=True):
+        np.testing.assert_allclose(session([[word]]), step, rtol=1e-3, atol=1e-4)
+    assert lent(net) == 4
 
 
 def test_training_makes_masters_of_what_it_trains(tmp_path: Path) -> None:
@@ -212,7 +317,8 @@ def test_devices_read_what_is_lent(gpu: str, tied: bool, tmp_path: Path) -> None
     np.testing.assert_array_equal(net.to("cpu").predict(WORDS), expected)
 
 
-def test_experts_and_joined_projections_are_rows_of_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["q8_0", "q4_1", "q5_1"])
+def test_experts_and_joined_projections_are_rows_of_files(kind: str, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
 
     def numbers(*shape: int) -> NDArray[np.float32]:
@@ -236,8 +342,12 @@ def test_experts_and_joined_projections_are_rows_of_files(tmp_path: Path) -> Non
     }.items():  # fmt: skip
         metadata[f"llama.{key}"] = value
     write_gguf(tmp_path / "net", tensors, metadata, "q8_0")
+    if kind != "q8_0":
+        (tmp_path / "net").rename(tmp_path / "other")
+        repacked(kind, tmp_path / "other", tmp_path / "net")
     net, floats = loom.load(tmp_path / "net"), decoded(tmp_path / "net")
     assert net[0, 0, 0, 2].weights.dropped
+    assert net[0, 0, 0, 2].dtype == MINIMA.get(kind, (kind,))[0]
     np.testing.assert_array_equal(net.predict(WORDS), floats.predict(WORDS), strict=True)
 
 

@@ -21,6 +21,7 @@ def test_types_are_listed_with_bits_range_and_rule() -> None:
     assert found["int4"].range == (-7.0, 7.0)
     assert found["float8_e4m3"].range == (-448.0, 448.0)
     assert (found["q4_0"].bits, found["q8_0"].bits, found["mxfp4"].bits) == (4.5, 8.5, 4.25)
+    assert (found["uint4_min"].bits, found["uint4_min"].granularity) == (6.0, "block(32)")
     assert (found["nf4"].bits, found["nf4"].granularity) == (4.5, "block(64)")
     assert found["ternary"].granularity == "channel"
     assert found["bfloat16"].granularity == "none"
@@ -40,12 +41,16 @@ def test_every_type_computes_from_its_own_bytes(dtype: str, tmp_path: Path) -> N
     packed = layer.weights.packed("weight")
     outputs, inputs = layer.weight.shape
     bits = next(entry.bits for entry in loom.dtypes() if entry.name == dtype)
-    if packed.granularity == "block(32)":
+    if dtype.endswith("_min"):
+        bits = int(dtype.removeprefix("uint")[0])
+        assert packed.minima.shape == packed.scales.shape
+        assert packed.zero_points.size == 0
+    if packed.granularity == "block(32)" and not dtype.endswith("_min"):
         assert packed.codes.size == -(-inputs // 32) * outputs * int(bits * 4)
     else:
         assert packed.codes.size == -(-inputs * outputs * int(bits) // 8)
     own = packed.codes.nbytes + packed.scales.nbytes
-    own += packed.zero_points.size * (8 if dtype == "uint64" else 4)
+    own += packed.zero_points.size * (8 if dtype == "uint64" else 4) + packed.minima.nbytes
     assert layer.weights.nbytes() == own + layer.bias.nbytes
     assert layer.weights.nbytes("float32") == layer.weight.nbytes + layer.bias.nbytes
     hidden = np.tanh(x @ layer.decoded("weight").T + layer.bias)
@@ -58,6 +63,7 @@ def test_every_type_computes_from_its_own_bytes(dtype: str, tmp_path: Path) -> N
     kept = loaded[0, 0, 0, 0].weights.packed("weight")
     np.testing.assert_array_equal(kept.codes, packed.codes)
     np.testing.assert_array_equal(kept.scales, packed.scales)
+    np.testing.assert_array_equal(kept.minima, packed.minima)
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ class PackedParameter:
             (blocks, outputs) for "block(n)"; empty where there are none, or where blocks hold
             their own.
         zero_points: The codes that stand for zero, in the same order; empty but for unsigned integers.
+        minima: What is added to codes times scales, in the same order; empty but for types with a minimum.
     """
 
     dtype: str
@@ -91,6 +92,7 @@ class PackedParameter:
     codes: NDArray[Any]
     scales: NDArray[Any]
     zero_points: NDArray[Any]
+    minima: NDArray[Any]
 
 
 class Weights:

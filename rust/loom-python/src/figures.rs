@@ -9,8 +9,8 @@ use numpy::{PyArray1, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// Numeric type, granularity, codes, scales and zero points.
-pub type PackedArrays = (&'static str, String, Py<PyAny>, Py<PyAny>, Py<PyAny>);
+/// Numeric type, granularity, codes, scales, zero points and minima.
+pub type PackedArrays = (&'static str, String, Py<PyAny>, Py<PyAny>, Py<PyAny>, Py<PyAny>);
 
 /// A packed parameter as NumPy has it.
 pub fn packed_arrays(py: Python<'_>, packed: PackedParameter) -> PyResult<PackedArrays> {
@@ -21,8 +21,13 @@ pub fn packed_arrays(py: Python<'_>, packed: PackedParameter) -> PyResult<Packed
         _ => vec![packing.groups()],
     };
     let of_groups = scales.iter().step_by(words.max(1)).copied().collect::<Vec<f32>>();
+    let minima: Vec<f32> = match packing.has_minima() {
+        true => scales.iter().skip(1).step_by(words.max(1)).copied().collect(),
+        false => Vec::new(),
+    };
     let zeros: Vec<u64> = match words {
         0 | 1 => Vec::new(),
+        _ if packing.has_minima() => Vec::new(),
         _ => scales
             .chunks_exact(words)
             .map(|group| {
@@ -32,12 +37,14 @@ pub fn packed_arrays(py: Python<'_>, packed: PackedParameter) -> PyResult<Packed
             .collect(),
     };
     let zero_groups = if zeros.is_empty() { vec![0] } else { groups.clone() };
+    let minimum_groups = if minima.is_empty() { vec![0] } else { groups.clone() };
     Ok((
         packing.dtype.name(),
         packing.granularity.to_string(),
         PyArray1::from_vec(py, bytes).into_any().unbind(),
         PyArray1::from_vec(py, of_groups).reshape(groups)?.into_any().unbind(),
         PyArray1::from_vec(py, zeros).reshape(zero_groups)?.into_any().unbind(),
+        PyArray1::from_vec(py, minima).reshape(minimum_groups)?.into_any().unbind(),
     ))
 }
 

@@ -67,6 +67,10 @@ impl<C: Coding> Format for Flat<C> {
         C::WORDS
     }
 
+    fn has_minima(&self) -> bool {
+        C::MINIMA
+    }
+
     fn bytes(&self, rows: usize, channels: usize) -> usize {
         let elements = rows * channels;
         // In two parts, so that the product with the bits cannot overflow.
@@ -77,7 +81,7 @@ impl<C: Coding> Format for Flat<C> {
         use super::format::{GpuEncoding, GpuStatistic};
         let (limit, code) = C::wgsl_code()?;
         let statistic = match C::STATISTIC {
-            Statistic::None => return None,
+            Statistic::None | Statistic::Extent => return None,
             Statistic::Largest => GpuStatistic::Largest,
             Statistic::Range => GpuStatistic::Range,
             Statistic::Mean => GpuStatistic::Mean,

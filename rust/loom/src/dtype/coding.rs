@@ -14,6 +14,8 @@ pub(super) enum Statistic {
     Largest,
     /// The least and the greatest, 0 among them.
     Range,
+    /// The least and the greatest of its own.
+    Extent,
     /// The mean magnitude.
     Mean,
 }
@@ -83,14 +85,16 @@ pub(super) trait Coding: Send + Sync + 'static {
     const BITS: usize;
     /// What scales are made from.
     const STATISTIC: Statistic;
-    /// Words of 32 bits a group has: its scale, and the halves of its zero.
+    /// Words of 32 bits a group has: its scale, and the halves of its zero or its minimum.
     const WORDS: usize;
+    /// Whether a minimum is added to codes times scales.
+    const MINIMA: bool = false;
     /// How many inputs of an output share a scale unless asked otherwise, where not all of them do.
     const BLOCK: Option<usize> = None;
     /// Whether codes are symmetric integers of at most eight bits: in two's complement, or a bit for 1 or -1.
     const INTEGERS: bool = false;
 
-    /// The scale of a group of this statistic (of which ranges have two numbers); `None` where no code
+    /// The scale of a group of this statistic (of which ranges and extents have two numbers); `None` where no code
     /// could hold its numbers.
     fn fit<T: Real>(first: T, second: T) -> Option<Fit> {
         let _ = (first, second);
@@ -128,7 +132,8 @@ pub(super) trait Coding: Send + Sync + 'static {
     }
 
     /// WGSL statements that end in `let number = ..`, an `f32` from `code` and `zero`, both `u32` (and
-    /// `high` and `zero_high` above 32 bits), to be multiplied by the scale where there is one.
+    /// `high` and `zero_high` above 32 bits), to be multiplied by the scale where there is one; types with a
+    /// minimum have no `zero`.
     fn wgsl() -> &'static str;
 
     /// How four codes are decoded together; `None` where that is no faster than one after the other by

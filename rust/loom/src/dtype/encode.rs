@@ -93,10 +93,15 @@ fn first_refusal<T: Real, C: Coding>(data: &[T]) -> Refusal {
     }
     let overflows = |value: &T| match C::STATISTIC {
         Statistic::None => !C::holds(C::code(*value, Fit::default())),
-        Statistic::Range => C::fit(value.min(T::ZERO), value.max(T::ZERO)).is_none(),
+        Statistic::Range | Statistic::Extent => C::fit(value.min(T::ZERO), value.max(T::ZERO)).is_none(),
         Statistic::Largest | Statistic::Mean => C::fit(value.abs(), T::ZERO).is_none(),
     };
-    Refusal::Overflow { index: data.iter().position(overflows).unwrap_or(0) }
+    // Numbers that are held by themselves may be too far from each other.
+    let largest = || {
+        let magnitudes = data.iter().map(|value| value.abs().to_f64()).enumerate();
+        magnitudes.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(index, _)| index)
+    };
+    Refusal::Overflow { index: data.iter().position(overflows).unwrap_or_else(largest) }
 }
 
 /// The scales of some columns of the rows of one group by the type's own rule; false where an element is not
@@ -133,12 +138,15 @@ impl<T: Real, C: Coding> Kernel<T> for Find<'_, T, C> {
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) -> bool {
         let count = self.scales.len() / C::WORDS;
-        let (mut first, mut second) = ([T::ZERO; COLUMNS], [T::ZERO; COLUMNS]);
+        let (mut first, mut second) = match C::STATISTIC {
+            Statistic::Extent => ([T::INFINITY; COLUMNS], [-T::INFINITY; COLUMNS]),
+            _ => ([T::ZERO; COLUMNS], [T::ZERO; COLUMNS]),
+        };
         let (first, second) = (&mut first[..count], &mut second[..count]);
         let mut fine = true;
         for row in self.at.rows() {
             let row = &row[..count];
-            if C::STATISTIC == Statistic::Range {
+            if matches!(C::STATISTIC, Statistic::Range | Statistic::Extent) {
                 for ((low, high), value) in first.iter_mut().zip(second.iter_mut()).zip(row) {
                     fine &= value.abs() < T::INFINITY;
                     *low = value.min(*low);

@@ -58,6 +58,11 @@ pub(super) trait Format: Send + Sync {
     /// Words of 32 bits that a group of elements has beside its codes.
     fn words(&self) -> usize;
 
+    /// Whether the second of them is a minimum, which is added to codes times scales.
+    fn has_minima(&self) -> bool {
+        false
+    }
+
     /// Bytes of a packed parameter of these extents.
     fn bytes(&self, rows: usize, channels: usize) -> usize;
 

@@ -5,16 +5,28 @@ use super::grouping::Extents;
 /// Elements that are coded together, between a look-up of their scales and the packing of their bits.
 pub(super) const RUN: usize = 256;
 
-/// The scale of a group, and the code that stands for zero.
+/// The scale of a group, and the code that stands for zero or what code zero stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Fit {
     /// S.
     pub scale: f32,
-    /// z, where the type has one.
+    /// z, or the bits of m, where the type has one.
     pub zero: u64,
 }
 
 impl Fit {
+    /// Of a type with a minimum.
+    #[inline(always)]
+    pub fn of_minimum(scale: f32, minimum: f32) -> Self {
+        Self { scale, zero: u64::from(minimum.to_bits()) }
+    }
+
+    /// The minimum, of a type that has one.
+    #[inline(always)]
+    pub fn minimum(self) -> f32 {
+        f32::from_bits(self.zero as u32)
+    }
+
     /// Into the words of a group.
     #[inline(always)]
     pub fn write(self, words: &mut [f32]) {

@@ -18,6 +18,7 @@ mod grouping;
 mod groups;
 mod integers;
 mod microscaling;
+mod minimum;
 mod nf4;
 mod packing;
 mod plain;
@@ -68,6 +69,8 @@ pub enum Kind {
     Symmetric,
     /// (q - z) S with q in [0, 2^bits - 1].
     Affine,
+    /// q S + m with q in [0, 2^bits - 1].
+    Minimum,
     /// q S with q in {-1, 0, 1}, S the mean magnitude.
     Ternary,
     /// q S with q in {-1, 1}, S the mean magnitude.
@@ -149,6 +152,9 @@ const fn row<S: Storage>(dtype: DType, name: &'static str, kind: Kind, range: (f
         Kind::Float => "w/S rounded to nearest, ties to even, saturating; S = amax / largest",
         Kind::Symmetric => "q = rint(w/S) in [-Q, Q], Q = 2^(bits-1) - 1, S = amax / Q",
         Kind::Affine => "q = rint(w/S) + z in [0, L], L = 2^bits - 1, S = (hi - lo) / L, z = rint(-lo/S)",
+        Kind::Minimum => {
+            "q S + m: q = rint((w - m)/S) in [0, L], L = 2^bits - 1, S = (hi - lo) / L, m = lo of 32"
+        }
         Kind::Ternary => "q = rint(w/S) in [-1, 1], S = mean magnitude",
         Kind::Binary => "q = sign, zero counts as 1, S = mean magnitude",
         Kind::Block => "",
@@ -160,7 +166,7 @@ const fn within(limit: f64) -> (f64, f64) {
     (-limit, limit)
 }
 
-use Kind::{Affine, Binary, Block, Float, Symmetric, Ternary};
+use Kind::{Affine, Binary, Block, Float, Minimum, Symmetric, Ternary};
 
 const Q4_0_RULE: &str =
     "llama.cpp's bytes: d = (value of largest magnitude) / -8, q = min(15, trunc(w/d + 8.5))";
@@ -263,6 +269,9 @@ types! {
     MxFp8E5M2: "mxfp8_e5m2", Block, within(57344.0), Blocks<microscaling::MxFp8E5M2>, MX_RULE;
     MxFp4: "mxfp4", Block, within(6.0), Blocks<microscaling::MxFp4>, MX_RULE;
     Nf4: "nf4", Float, within(1.0), Flat<nf4::Nf4>, NF4_RULE;
+    Uint8Min: "uint8_min", Minimum, (0.0, 255.0), Flat<minimum::Uint8Min>;
+    Uint4Min: "uint4_min", Minimum, (0.0, 15.0), Flat<minimum::Uint4Min>;
+    Uint2Min: "uint2_min", Minimum, (0.0, 3.0), Flat<minimum::Uint2Min>;
 }
 
 /// How many types have codes that are symmetric integers of at most eight bits.

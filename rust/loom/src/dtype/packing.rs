@@ -80,9 +80,22 @@ impl Packing {
         }
     }
 
-    /// Words of 32 bits of each group: its scale, then the one or two of its zero point where it has one.
+    /// Words of 32 bits of each group: its scale, then the one or two of its zero point, or its minimum, where it
+    /// has one.
     pub fn group_words(&self) -> usize {
         self.format().words()
+    }
+
+    /// Whether groups have a minimum, in `f32`, which is added to codes times scales.
+    pub fn has_minima(&self) -> bool {
+        self.format().has_minima()
+    }
+
+    /// Whether a word of the scales is no number, of those that are to be one.
+    pub(crate) fn has_odd_scales(&self, words: &[f32]) -> bool {
+        // Zero points are integers.
+        let step = if self.has_minima() { 1 } else { self.group_words().max(1) };
+        words.iter().step_by(step).any(|word| !word.is_finite())
     }
 
     /// Words of 32 bits beside the codes.
@@ -280,8 +293,9 @@ impl Packing {
     ///   the lower words and one of the higher. Without zero points there is no `zeros`.
     /// - `fn NAME_scales(group: vec4<u32>) -> vec4<f32>`, where there are scales, of groups.
     /// - `fn NAME_zeros(group: vec4<u32>) -> Z`, where there are zero points.
+    /// - `fn NAME_minima(group: vec4<u32>) -> vec4<f32>`, where there are minima, to be added to numbers times scales.
     ///
-    /// The last two read the array of words `scales`. With it comes a power of two that numbers are to be
+    /// The last three read the array of words `scales`. With it comes a power of two that numbers are to be
     /// multiplied by beside their scales.
     pub(crate) fn wgsl_vec4(&self, name: &str) -> Option<(String, f32)> {
         self.format().wgsl_vec4(name).filter(|_| !self.turned)

@@ -16,12 +16,13 @@ pub enum Calibration {
     #[default]
     AbsMax,
     /// From this percentile of the magnitudes, above 0 and up to 100, where the type's rule takes the
-    /// largest: what lies beyond it saturates. Unsigned integers take a percentile of the weights on
-    /// either side. The percentile is NumPy's (linear interpolation between order statistics); where it is
+    /// largest: what lies beyond it saturates. Unsigned integers, and types with a minimum, take a percentile of
+    /// the weights on either side. The percentile is NumPy's (linear interpolation between order statistics); where it is
     /// 0 though not every weight is, the largest magnitude counts.
     Percentile(f64),
     /// So that the squared error of the group's weights is least, of the type's own scale, fractions of
-    /// 1/64 to 63/64 of that for the largest magnitude, and the least-squares scale of the best one's codes.
+    /// 1/64 to 63/64 of that for the largest magnitude (of types with a minimum, for the distance of both ends from
+    /// the middle), and the least-squares scale of the best one's codes.
     /// Each weight's error counts as much as the mean square of the input that it multiplies, once that
     /// was measured.
     Mse,

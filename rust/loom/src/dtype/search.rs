@@ -57,7 +57,11 @@ impl<T: Real, C: Coding> Percentile<'_, T, C> {
             for (number, row) in numbers.iter_mut().zip(self.at.rows()) {
                 *number = row[column];
             }
-            let fit = if C::STATISTIC == Statistic::Range {
+            let fit = if C::STATISTIC == Statistic::Extent {
+                let low = percentile(numbers, 100.0 - self.percentile);
+                let high = percentile(numbers, self.percentile);
+                if low < high { C::fit(low, high) } else { None }
+            } else if C::STATISTIC == Statistic::Range {
                 let low = percentile(numbers, 100.0 - self.percentile).min(T::ZERO);
                 let high = percentile(numbers, self.percentile).max(T::ZERO);
                 if low == high { None } else { C::fit(low, high) }
@@ -132,7 +136,10 @@ impl<T: Real, C: Coding> Kernel<T> for Search<'_, T, C> {
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) {
         let count = self.scales.len() / C::WORDS;
-        let (mut low, mut high) = ([T::ZERO; COLUMNS], [T::ZERO; COLUMNS]);
+        let (mut low, mut high) = match C::STATISTIC {
+            Statistic::Extent => ([T::INFINITY; COLUMNS], [-T::INFINITY; COLUMNS]),
+            _ => ([T::ZERO; COLUMNS], [T::ZERO; COLUMNS]),
+        };
         for row in self.at.rows() {
             for ((low, high), value) in low.iter_mut().zip(&mut high).zip(&row[..count]) {
                 *low = value.min(*low);
@@ -157,10 +164,15 @@ impl<T: Real, C: Coding> Kernel<T> for Search<'_, T, C> {
             }
         };
         for parts in (FEWEST..PARTS).rev() {
-            let part = T::constant(parts as f64 / PARTS as f64);
+            let (part, half) = (T::constant(parts as f64 / PARTS as f64), T::constant(0.5));
             for ((fit, low), high) in tried[..count].iter_mut().zip(&low).zip(&high) {
                 let found = match C::STATISTIC {
                     Statistic::Range => C::fit(*low * part, *high * part),
+                    // From both ends towards the middle.
+                    Statistic::Extent => {
+                        let middle = (*low * half + *high * half) * (T::ONE - part);
+                        C::fit(*low * part + middle, *high * part + middle)
+                    }
                     _ => C::fit((-*low).max(*high) * part, T::ZERO),
                 };
                 *fit = found.unwrap_or(*fit);

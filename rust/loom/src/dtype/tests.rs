@@ -76,7 +76,7 @@ fn representable(sample: &Sample, index: usize) -> Vec<f64> {
 /// What a code that is never emitted would stand for: -2^(bits - 1), and NaN where a float has such.
 fn is_emitted(dtype: DType, number: f64, scale: f64) -> bool {
     let row = dtype.row();
-    row.kind == Kind::Affine || number.abs() <= row.range.1 * scale * (1.0 + 1e-6)
+    matches!(row.kind, Kind::Affine | Kind::Minimum) || number.abs() <= row.range.1 * scale * (1.0 + 1e-6)
 }
 
 fn check<T: Real>(dtype: DType, granularity: Option<Granularity>, data: &[T], channels: usize) {
@@ -90,7 +90,7 @@ fn check<T: Real>(dtype: DType, granularity: Option<Granularity>, data: &[T], ch
         let step = match row.kind {
             Kind::Symmetric => scale * 0.5,
             // By what rounding the scale has shortened the range, numbers at its end saturate.
-            Kind::Affine => scale * (0.5 + row.range.1.min(65535.0) * 2f64.powi(-24)),
+            Kind::Affine | Kind::Minimum => scale * (0.5 + row.range.1.min(65535.0) * 2f64.powi(-24)),
             // Half a unit of the fraction, or of the subnormals.
             Kind::Float => {
                 let fraction = match dtype {
@@ -201,7 +201,9 @@ fn the_table_is_in_order_and_consistent() {
                 let limit = (2f64.powi(row.bits as i32 - 1) - 1.0).max(1.0);
                 assert_eq!(row.range, (-limit, limit), "{}", row.name);
             }
-            Affine => assert_eq!(row.range, (0.0, 2f64.powi(row.bits as i32) - 1.0), "{}", row.name),
+            Affine | Minimum => {
+                assert_eq!(row.range, (0.0, 2f64.powi(row.bits as i32) - 1.0), "{}", row.name);
+            }
             Float | Ternary | Binary => assert_eq!(row.range.0, -row.range.1),
             Block => assert_eq!(row.granularity, Granularity::Block(32)),
         }
@@ -210,6 +212,7 @@ fn the_table_is_in_order_and_consistent() {
     assert_eq!(DType::Q4_0.row().bits_per_weight(), 4.5);
     assert_eq!(DType::Q8_0.row().bits_per_weight(), 8.5);
     assert_eq!(DType::MxFp4.row().bits_per_weight(), 4.25);
+    assert_eq!(DType::Uint4Min.row().bits_per_weight(), 6.0);
 }
 
 #[test]
@@ -305,6 +308,18 @@ fn extremes_stay_finite() {
     for dtype in DType::all() {
         for case in cases {
             let huge = case[0].abs() > 1e30;
+            let span = case.iter().fold(0.0f32, |span, x| span.max(case[0] - x));
+            if dtype.row().kind == Kind::Minimum && span.is_infinite() {
+                let mut packed = ([0; 4], [0.0; 2]);
+                let refused = Packing::new(dtype, case.len(), 1).encode(
+                    None,
+                    case,
+                    &mut packed.0[..dtype.storage_bytes(case.len())],
+                    &mut packed.1,
+                );
+                assert_eq!(refused, Err(Refusal::Overflow { index: 0 }), "{dtype}");
+                continue;
+            }
             // Scales are not below the normal numbers, and the codes of a binary weight are no less than they.
             let slack = if huge { 1.01 } else { 1.5 };
             let least = if huge { 0.0 } else { f32::MIN_POSITIVE };
@@ -342,6 +357,8 @@ proptest! {
             let limit = match dtype {
                 DType::Float16 | DType::Q4_0 | DType::Q8_0 => 6e4,
                 DType::BFloat16 => 3e38,
+                // As far apart as one number reaches.
+                _ if dtype.row().kind == Kind::Minimum => 1.7e38,
                 _ => f64::from(f32::MAX),
             };
             let double: Vec<f64> = double.iter().map(|value| value.clamp(-limit, limit)).collect();
@@ -373,6 +390,64 @@ proptest! {
                     prop_assert!(bytes == first.bytes(), "{} on {:?}", dtype, isa);
                 }
             }
+        }
+    }
+}
+
+/// By the formula, one rounding after the other.
+#[test]
+fn numbers_over_a_minimum_are_products_and_sums() {
+    for dtype in [DType::Uint2Min, DType::Uint4Min, DType::Uint8Min] {
+        let data = single(&normal(7, 70 * 3));
+        for granularity in granularities(dtype) {
+            let sample = sample_by(dtype, granularity, &data, 3);
+            let bits = dtype.row().bits;
+            for (index, found) in sample.decoded::<f32>().into_iter().enumerate() {
+                let code =
+                    sample.bytes()[index * bits / 8] >> (index * bits % 8) & ((1u16 << bits) - 1) as u8;
+                let fit = &sample.scales[2 * group(&sample.packing, index)..][..2];
+                let own = (0..data.len())
+                    .filter(|other| group(&sample.packing, *other) == group(&sample.packing, index));
+                let least = own.clone().map(|other| data[other]).fold(f32::INFINITY, f32::min);
+                let most = own.map(|other| data[other]).fold(f32::NEG_INFINITY, f32::max);
+                let scale = if least == most { 1.0 } else { (most - least) / dtype.row().range.1 as f32 };
+                assert_eq!(fit, [scale, least], "{dtype}");
+                assert_eq!(found, fit[0] * f32::from(code) + fit[1], "{dtype}");
+                let nearest = ((data[index] - least) / scale).round_ties_even();
+                assert_eq!(f32::from(code), nearest, "{dtype}");
+            }
+        }
+    }
+}
+
+#[test]
+fn equal_numbers_are_kept_over_a_minimum() {
+    for dtype in [DType::Uint2Min, DType::Uint4Min, DType::Uint8Min] {
+        for value in [3.7f32, -1e-30, f32::MAX, -f32::MAX, f32::from_bits(1)] {
+            let found = sample(dtype, &[value; 40], 1);
+            assert_eq!(found.decoded::<f32>(), [value; 40], "{dtype}");
+            assert_eq!(found.scales, [1.0, value, 1.0, value], "{dtype}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Where numbers are a few units of their last place apart, several codes stand for one of them: the one that it is
+    /// encoded as is the one that it comes back as. On both sides of powers of two, where that unit changes, too.
+    #[test]
+    fn codes_over_a_minimum_stay_where_they_are_finer_than_numbers(
+        base in prop_oneof![Just(0x3F80_0000u32), Just(0x4B00_0000), Just(0x0080_0000), Just(0x7F00_0000), 1u32..0x7F00_0000],
+        below in 0u32..300, steps in proptest::collection::vec(0u32..600, 2..40), negative: bool,
+    ) {
+        let sign = if negative { -1.0 } else { 1.0 };
+        let first = base.saturating_sub(below);
+        let data: Vec<f32> = steps.iter().map(|step| sign * f32::from_bits(first + step)).collect();
+        for dtype in [DType::Uint2Min, DType::Uint4Min, DType::Uint8Min] {
+            check(dtype, None, &data, 1);
+            let double: Vec<f64> = data.iter().map(|x| f64::from(*x)).collect();
+            check(dtype, None, &double, 1);
         }
     }
 }

@@ -60,6 +60,15 @@ pub(super) fn unsigned(bits: usize) -> Vec4Decoder {
     Vec4Decoder { zeros: ["vec4<f32>", "8388608.0 + f32(zero)"], ..Vec4Decoder::new(body) }
 }
 
+/// Integers as they are, of up to 16 bits.
+pub(super) fn unsigned_codes(bits: usize) -> Vec4Decoder {
+    Vec4Decoder::new(format!(
+        "    let codes = {};
+    return bitcast<vec4<f32>>(codes | vec4<u32>({MAGIC}u)) - vec4<f32>({UNIT:?});\n",
+        codes(bits)
+    ))
+}
+
 /// 1 where a bit is, -1 where it is not.
 pub(super) fn signs() -> Vec4Decoder {
     Vec4Decoder::new(

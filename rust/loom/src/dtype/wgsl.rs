@@ -9,6 +9,8 @@ pub(super) struct WgslRule {
     bits: usize,
     /// [`Coding::WORDS`].
     words: usize,
+    /// [`Coding::MINIMA`].
+    minima: bool,
     /// [`Coding::wgsl`].
     number: &'static str,
     /// [`Coding::wgsl_vec4`].
@@ -45,18 +47,20 @@ pub(super) fn integers(packing: &Extents, bits: usize) -> [String; 2] {
 impl WgslRule {
     /// That of a type.
     pub(super) fn of<C: Coding>() -> Self {
-        Self { bits: C::BITS, words: C::WORDS, number: C::wgsl(), vec4: C::wgsl_vec4() }
+        Self { bits: C::BITS, words: C::WORDS, minima: C::MINIMA, number: C::wgsl(), vec4: C::wgsl_vec4() }
     }
 
     /// The statements that return the number of a `code` (and `high`) in its `group`.
     fn result(&self) -> String {
         let zero = match self.words {
             0 | 1 => "",
+            2 if self.minima => "let minimum = bitcast<f32>(scales[2u * group + 1u]);",
             2 => "let zero = scales[2u * group + 1u];",
             _ => "let zero = scales[3u * group + 1u];\n    let zero_high = scales[3u * group + 2u];",
         };
         let result = match self.words {
             0 => "number".to_string(),
+            2 if self.minima => "number * bitcast<f32>(scales[2u * group]) + minimum".to_string(),
             words => format!("number * bitcast<f32>(scales[{words}u * group])"),
         };
         format!("    {zero}\n    {}\n    return {result};\n", self.number)
@@ -117,7 +121,7 @@ impl WgslRule {
 
     fn vec4_text(&self, name: &str) -> String {
         let mut text = String::new();
-        let Self { bits, words, number: rule, ref vec4 } = *self;
+        let Self { bits, words, minima, number: rule, ref vec4 } = *self;
         let each = |call: &dyn Fn(&str) -> String| ["x", "y", "z", "w"].map(call).join(", ");
         if words > 0 {
             let scale = |c: &str| format!("bitcast<f32>(scales[{words}u * group.{c}])");
@@ -127,6 +131,13 @@ impl WgslRule {
             );
         }
         let zero = |number: usize, c: &str| format!("scales[{words}u * group.{c} + {number}u]");
+        if minima {
+            let minimum = |c: &str| format!("bitcast<f32>({})", zero(1, c));
+            text += &format!(
+                "fn {name}_minima(group: vec4<u32>) -> vec4<f32> {{\n    return vec4<f32>({});\n}}\n",
+                each(&minimum)
+            );
+        }
         let word = match bits {
             ..=8 => "word: u32",
             16 => "word: vec2<u32>",

@@ -53,7 +53,7 @@ pub(super) fn check_content(network: &Network) -> Result<()> {
                 }
                 let Some(dtype) = packed else { continue };
                 let (packing, _, scales) = weights.version(dtype, index)?;
-                if scales.iter().step_by(packing.group_words().max(1)).any(|scale| !scale.is_finite()) {
+                if packing.has_odd_scales(scales) {
                     return refused(&info.name);
                 }
             }

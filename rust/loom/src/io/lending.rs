@@ -1,6 +1,6 @@
 //! Weights of other programs' files, lent to layers in the numeric types that say exactly what the files say.
 
-use super::tensor_file::{ElementType, ReadIntegers, integers};
+use super::tensor_file::{ElementType, Grouped, grouped};
 use crate::Result;
 use crate::dtype::{DType, Granularity, Recipe};
 use crate::network::{Coordinates, Network};
@@ -26,7 +26,7 @@ pub struct FileRows {
 impl FileRows {
     /// Whether elements of this type can be lent: those of which loom has a numeric type that holds the same numbers.
     pub fn serves(element: ElementType) -> bool {
-        as_they_lie(element).is_some() || halves(element).is_some() || integers(element).is_some()
+        as_they_lie(element).is_some() || halves(element).is_some() || grouped(element).is_some()
     }
 }
 
@@ -87,12 +87,13 @@ fn parameter(part: FileRows, inputs: usize, table: bool) -> Result<LentParameter
             if table { rows.as_they_lie()? } else { Lent::made(move || turned_halves(&rows, inputs)) };
         return Ok(LentParameter { name, dtype, recipe, by_rows: false, content });
     }
-    let Some((group, read)) = integers(element) else {
+    let Some(grouped) = grouped(element) else {
         return Err(Error::DType(format!("elements of {} are not lent, but decoded", element.name())));
     };
-    let recipe = Recipe { granularity: Some(Granularity::Block(group)), ..recipe };
-    let content = Lent::made(move || turned_integers(&rows, inputs, (element, group), read));
-    Ok(LentParameter { name, dtype: DType::Int8, recipe, by_rows: table, content })
+    let (dtype, granularity) = (grouped.dtype, Granularity::Block(grouped.elements));
+    let recipe = Recipe { granularity: Some(granularity), ..recipe };
+    let content = Lent::made(move || turned_integers(&rows, inputs, element, grouped));
+    Ok(LentParameter { name, dtype, recipe, by_rows: table, content })
 }
 
 /// Elements of 16 bits, those of one row after the other's from the file, input by input.
@@ -112,38 +113,54 @@ fn turned_halves(rows: &LentRows, inputs: usize) -> Result<(Buffer, Buffer)> {
     Ok((codes, Buffer::default()))
 }
 
-/// Integers with a scale for each group, input by input.
+/// Integers with a scale for each group, and a minimum if there is one, input by input.
 fn turned_integers(
     rows: &LentRows,
     inputs: usize,
-    (element, group): (ElementType, usize),
-    read: ReadIntegers,
+    element: ElementType,
+    grouped: Grouped,
 ) -> Result<(Buffer, Buffer)> {
-    let (channels, groups) = (rows.count(), inputs / group);
-    let mut codes = Buffer::lasting(channels * inputs)?;
-    let mut scales = Buffer::of::<f32>(channels * groups)?;
-    let (to, scales_to) = (codes.as_mut_slice::<i8>(), scales.as_mut_slice::<f32>());
-    let mut own = Buffer::of::<i8>(TOGETHER * inputs)?;
-    let mut own_scales = Buffer::of::<f32>(TOGETHER * groups)?;
+    let (channels, words) = (rows.count(), grouped.words());
+    let (groups, of_block) = (inputs / grouped.elements, element.block() / grouped.elements);
+    let bits = grouped.dtype.row().bits;
+    let mut codes = Buffer::lasting(grouped.dtype.storage_bytes(channels * inputs))?;
+    let mut fits = Buffer::of::<f32>(channels * groups * words)?;
+    let (to, fits_to) = (codes.bytes_mut(), fits.as_mut_slice::<f32>());
+    let mut own = Buffer::of::<u8>(TOGETHER * inputs)?;
+    let mut own_fits = Buffer::of::<f32>(TOGETHER * groups * words)?;
     for first in (0..channels).step_by(TOGETHER) {
         let count = TOGETHER.min(channels - first);
-        let (own, own_scales) = (own.as_mut_slice::<i8>(), own_scales.as_mut_slice::<f32>());
+        let (own, own_fits) = (own.as_mut_slice::<u8>(), own_fits.as_mut_slice::<f32>());
         for number in 0..count {
             let blocks = rows.row(first + number).chunks_exact(element.block_bytes());
             let codes = own[number * inputs..][..inputs].chunks_exact_mut(element.block());
-            let scales = own_scales[number * groups..][..groups].chunks_exact_mut(element.block() / group);
-            blocks.zip(codes.zip(scales)).for_each(|(block, (codes, scales))| read(block, codes, scales));
+            let fits = own_fits[number * groups * words..].chunks_exact_mut(of_block * words);
+            blocks.zip(codes.zip(fits)).for_each(|(block, (codes, fits))| (grouped.read)(block, codes, fits));
         }
         for input in 0..inputs {
-            for (number, to) in to[input * channels + first..][..count].iter_mut().enumerate() {
-                *to = own[number * inputs + input];
-            }
+            let codes = own[input..].iter().step_by(inputs).take(count);
+            write_codes(to, bits, input * channels + first, codes);
         }
         for place in 0..groups {
-            for (number, to) in scales_to[place * channels + first..][..count].iter_mut().enumerate() {
-                *to = own_scales[number * groups + place];
+            let to = &mut fits_to[(place * channels + first) * words..][..count * words];
+            for (to, own) in to.chunks_exact_mut(words).zip(own_fits.chunks_exact(groups * words)) {
+                to.copy_from_slice(&own[place * words..][..words]);
             }
         }
     }
-    Ok((codes, scales))
+    Ok((codes, fits))
+}
+
+/// Writes codes of so many bits, from element `first` on, to where there are zeros.
+fn write_codes<'a>(to: &mut [u8], bits: usize, first: usize, codes: impl ExactSizeIterator<Item = &'a u8>) {
+    if bits == 8 {
+        for (to, code) in to[first..].iter_mut().zip(codes) {
+            *to = *code;
+        }
+        return;
+    }
+    for (number, code) in codes.enumerate() {
+        let bit = (first + number) * bits;
+        to[bit / 8] |= code << (bit % 8);
+    }
 }

@@ -287,11 +287,10 @@ impl WeightStore {
         let info = &self.parameters[index];
         let recipe = recipe.into().checked(dtype)?;
         let mut version = Version::zeroed(Version::packing(info, dtype, recipe, by_rows), recipe)?;
-        // The other words of a group are integers.
-        let words = version.packing.group_words().max(1);
+        let packing = version.packing;
         let (bytes, scales) = version.parts_mut()?;
         read(bytes, scales)?;
-        if scales.iter().step_by(words).any(|scale| !scale.is_finite()) {
+        if packing.has_odd_scales(scales) {
             return Err(Error::Serialization(format!(
                 "the {dtype} scales of \"{}\" hold NaN or infinity",
                 info.name

@@ -7,7 +7,7 @@
 mod whole;
 
 pub(crate) use whole::{BFloat16, Codes, Float16, Float32, Int8, Whole};
-pub(super) use whole::{E4M3, E5M2, Int16, Uint8, Uint16};
+pub(super) use whole::{E4M3, E5M2, Int16, Uint8, Uint8Min, Uint16};
 
 use crate::simd::{Decode, Words};
 
@@ -30,6 +30,8 @@ pub(crate) trait Decoder: Copy {
     const BEYOND: usize = 0;
     /// Whether a zero point is taken from codes.
     const ZEROS: bool = false;
+    /// Whether a minimum is added to codes times scales.
+    const MINIMA: bool = false;
 
     /// The group's column that a lane of a vector stands for.
     #[inline(always)]
@@ -59,7 +61,7 @@ pub(crate) trait Decoder: Copy {
     );
 }
 
-/// The scales of some vectors of columns, and their zero points.
+/// The scales of some vectors of columns, and their zero points or minima.
 pub(crate) struct Fits<V, const N: usize> {
     pub scales: [V; N],
     /// Anything where the decoder takes none.
@@ -129,6 +131,8 @@ pub(super) trait Table: Copy {
     const NUMBERS: [f32; 16];
     /// Whether a zero point is taken from it.
     const ZEROS: bool = false;
+    /// Whether a minimum is added to it times the scale.
+    const MINIMA: bool = false;
 }
 
 /// int4's.
@@ -159,6 +163,15 @@ impl Table for Uint4 {
     const ZEROS: bool = true;
 }
 
+/// uint4_min's.
+#[derive(Clone, Copy)]
+pub(super) struct Uint4Min;
+
+impl Table for Uint4Min {
+    const NUMBERS: [f32; 16] = Uint4::NUMBERS;
+    const MINIMA: bool = true;
+}
+
 /// q4_0's.
 #[derive(Clone, Copy)]
 pub(super) struct Offset;
@@ -177,6 +190,7 @@ impl<T: Table> Decoder for FourBits<T> {
     const BITS: usize = 4;
     const BEYOND: usize = 4;
     const ZEROS: bool = T::ZEROS;
+    const MINIMA: bool = T::MINIMA;
 
     #[inline(always)]
     fn column(vector: usize, lane: usize) -> usize {
@@ -202,7 +216,8 @@ impl<T: Table> Decoder for FourBits<T> {
                 let words = if j % 2 == 0 { words } else { words.shift_right(4) };
                 let number = table.look_up(words);
                 let number = if T::ZEROS { number - fits.zeros[j] } else { number };
-                *weight = number * *weight;
+                let scaled = number * *weight;
+                *weight = if T::MINIMA { scaled + fits.zeros[j] } else { scaled };
             }
             add(a, weights, sums);
         }
@@ -294,15 +309,21 @@ impl Decoder for TwoBits {
     }
 }
 
-/// Codes of two bits less a zero point, times a scale.
+/// Codes of two bits less a zero point, times a scale; or times a scale, and a minimum.
 #[derive(Clone, Copy)]
-pub(super) struct Uint2;
+pub(super) struct UnsignedTwoBits<const MINIMA: bool>;
 
-impl Decoder for Uint2 {
+/// uint2's.
+pub(super) type Uint2 = UnsignedTwoBits<false>;
+/// uint2_min's.
+pub(super) type Uint2Min = UnsignedTwoBits<true>;
+
+impl<const MINIMA: bool> Decoder for UnsignedTwoBits<MINIMA> {
     const VECTORS: usize = 16;
     const BITS: usize = 2;
     const BEYOND: usize = 4;
-    const ZEROS: bool = true;
+    const ZEROS: bool = !MINIMA;
+    const MINIMA: bool = MINIMA;
 
     #[inline(always)]
     fn column(vector: usize, lane: usize) -> usize {
@@ -329,7 +350,11 @@ impl Decoder for Uint2 {
             for (j, weight) in weights.iter_mut().enumerate() {
                 let words = V::Words::load(codes.add(j / 4));
                 let words = if j / 2 % 2 == 0 { words } else { words.shift_right(4) };
-                *weight = (tables[j % 2].look_up(words) - fits.zeros[j]) * *weight;
+                let number = tables[j % 2].look_up(words);
+                *weight = match MINIMA {
+                    false => (number - fits.zeros[j]) * *weight,
+                    true => number * *weight + fits.zeros[j],
+                };
             }
             add(a, weights, sums);
         }

@@ -10,8 +10,10 @@ pub(crate) trait Codes: Copy {
     const BITS: usize;
     /// Whether numbers are multiplied by a scale, ...
     const SCALED: bool = true;
-    /// ... and less a zero point before.
+    /// ... and less a zero point before, ...
     const ZEROS: bool = false;
+    /// ... or a minimum is added after.
+    const MINIMA: bool = false;
 
     /// The numbers of sixteen codes.
     ///
@@ -28,6 +30,7 @@ impl<C: Codes> Decoder for Whole<C> {
     const VECTORS: usize = 8;
     const BITS: usize = C::BITS;
     const ZEROS: bool = C::ZEROS;
+    const MINIMA: bool = C::MINIMA;
 
     #[allow(clippy::needless_range_loop, reason = "as in `add`")]
     #[inline(always)]
@@ -44,7 +47,8 @@ impl<C: Codes> Decoder for Whole<C> {
             for j in 0..N {
                 let number: V = C::numbers(codes.add((first + j) * 2 * C::BITS));
                 let number = if C::ZEROS { number - fits.zeros[j] } else { number };
-                weights[j] = if C::SCALED { number * weights[j] } else { number };
+                let scaled = if C::SCALED { number * weights[j] } else { number };
+                weights[j] = if C::MINIMA { scaled + fits.zeros[j] } else { scaled };
             }
             add(a, weights, sums);
         }
@@ -79,6 +83,21 @@ codes!(Int16, 16, true, false, V, from => V::from_integers(V::Words::signed_halv
 codes!(Int8, 8, true, false, V, from => V::from_integers(V::Words::signed_bytes(from)), "Signed bytes.");
 codes!(Uint16, 16, true, true, V, from => V::from_integers(V::Words::halves(from)), "Integers of 16 bits.");
 codes!(Uint8, 8, true, true, V, from => V::from_integers(V::Words::bytes(from)), "Bytes.");
+/// Bytes, times a scale, and a minimum.
+#[derive(Clone, Copy)]
+pub(crate) struct Uint8Min;
+
+impl Codes for Uint8Min {
+    const BITS: usize = 8;
+    const MINIMA: bool = true;
+
+    #[inline(always)]
+    unsafe fn numbers<V: Decode>(from: *const u8) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { Uint8::numbers(from) }
+    }
+}
+
 codes!(E4M3, 8, true, false, V, from => small_float::<V, 4>(from), "Floats of 4 bits of exponent.");
 codes!(E5M2, 8, true, false, V, from => small_float::<V, 3>(from), "Floats of 5 bits of exponent.");
 

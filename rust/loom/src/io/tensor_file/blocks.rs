@@ -1,6 +1,7 @@
 //! What the blocks of GGUF's packed types stand for: llama.cpp's formats, with its products and sums.
 
 use super::element::ElementType;
+use crate::dtype::DType;
 use half::f16;
 
 /// The levels of IQ4_NL.
@@ -28,40 +29,76 @@ pub(super) fn q4_0(block: &[u8; 18], out: &mut [f32; 32]) {
     halves(&block[2..], out, |code, _| d * (f32::from(code) - 8.0));
 }
 
-pub(super) fn q4_1(block: &[u8; 20], out: &mut [f32; 32]) {
-    let (d, m) = (half(block), half(&block[2..]));
-    halves(&block[4..], out, |code, _| d * f32::from(code) + m);
-}
-
 /// The fifth bit of a code, from four bytes of them.
 fn fifth(bits: &[u8], place: usize) -> u8 {
     (bits[place / 8] >> (place % 8) & 1) << 4
 }
 
-/// Writes the codes of a block, as integers, and the scale of each group of them.
-pub(crate) type ReadIntegers = fn(block: &[u8], codes: &mut [i8], scales: &mut [f32]);
-
-/// How many elements share a scale, and what reads a block, of a type whose numbers are integers times scales.
-pub(crate) fn integers(element: ElementType) -> Option<(usize, ReadIntegers)> {
-    Some(match element {
-        ElementType::Q5_0 => (32, q5_0),
-        ElementType::IQ4_NL => (32, iq4_nl),
-        ElementType::MXFP4 => (32, mxfp4),
-        ElementType::Q3_K => (16, q3_k),
-        ElementType::Q6_K => (16, q6_k),
-        _ => return None,
-    })
+/// Elements in groups, each with a scale.
+#[derive(Clone, Copy)]
+pub(crate) struct Grouped {
+    /// Elements of a group.
+    pub(crate) elements: usize,
+    /// The numeric type whose codes these are.
+    pub(crate) dtype: DType,
+    /// Whether codes are integers without a sign, to which times the scale a minimum of the group is added; otherwise
+    /// they have a sign.
+    pub(crate) minima: bool,
+    /// Writes the codes of a block, each in a byte, and of each group its scale, and its minimum if there is one.
+    pub(crate) read: fn(block: &[u8], codes: &mut [u8], fits: &mut [f32]),
 }
 
-fn q5_0(block: &[u8], codes: &mut [i8], scales: &mut [f32]) {
+impl Grouped {
+    /// Numbers that a group has beside its codes.
+    pub(crate) fn words(self) -> usize {
+        if self.minima { 2 } else { 1 }
+    }
+
+    /// What the codes of a group stand for.
+    pub(super) fn decode(self, codes: &[u8], fit: &[f32], numbers: &mut [f32]) {
+        for (number, code) in numbers.iter_mut().zip(codes) {
+            *number = match self.minima {
+                false => fit[0] * f32::from(*code as i8),
+                true => fit[0] * f32::from(*code) + fit[1],
+            };
+        }
+    }
+}
+
+/// How blocks are read, of a type whose numbers are integers times scales of groups, with a minimum or without.
+pub(crate) fn grouped(element: ElementType) -> Option<Grouped> {
+    let signed = |elements, read| Some(Grouped { elements, dtype: DType::Int8, minima: false, read });
+    let unsigned = |elements, dtype, read| Some(Grouped { elements, dtype, minima: true, read });
+    match element {
+        ElementType::Q5_0 => signed(32, q5_0),
+        ElementType::IQ4_NL => signed(32, iq4_nl),
+        ElementType::MXFP4 => signed(32, mxfp4),
+        ElementType::Q3_K => signed(16, q3_k),
+        ElementType::Q6_K => signed(16, q6_k),
+        ElementType::Q4_1 => unsigned(32, DType::Uint4Min, q4_1),
+        ElementType::Q5_1 => unsigned(32, DType::Uint8Min, q5_1),
+        ElementType::Q2_K => unsigned(16, DType::Uint2Min, q2_k),
+        ElementType::Q4_K => unsigned(32, DType::Uint4Min, q4_k),
+        ElementType::Q5_K => unsigned(32, DType::Uint8Min, q5_k),
+        _ => None,
+    }
+}
+
+fn q4_1(block: &[u8], codes: &mut [u8], fits: &mut [f32]) {
+    fits.copy_from_slice(&[half(block), half(&block[2..])]);
+    halves(&block[4..], codes, |code, _| code);
+}
+
+fn q5_0(block: &[u8], codes: &mut [u8], scales: &mut [f32]) {
     let high = &block[2..6];
     scales[0] = half(block);
-    halves(&block[6..], codes, |code, place| (code | fifth(high, place)) as i8 - 16);
+    halves(&block[6..], codes, |code, place| (code | fifth(high, place)).wrapping_sub(16));
 }
 
-pub(super) fn q5_1(block: &[u8; 24], out: &mut [f32; 32]) {
-    let (d, m, high) = (half(block), half(&block[2..]), &block[4..8]);
-    halves(&block[8..], out, |code, place| d * f32::from(code | fifth(high, place)) + m);
+fn q5_1(block: &[u8], codes: &mut [u8], fits: &mut [f32]) {
+    let high = &block[4..8];
+    fits.copy_from_slice(&[half(block), half(&block[2..])]);
+    halves(&block[8..], codes, |code, place| code | fifth(high, place));
 }
 
 pub(super) fn q8_0(block: &[u8; 34], out: &mut [f32; 32]) {
@@ -71,19 +108,19 @@ pub(super) fn q8_0(block: &[u8; 34], out: &mut [f32; 32]) {
     }
 }
 
-fn iq4_nl(block: &[u8], codes: &mut [i8], scales: &mut [f32]) {
+fn iq4_nl(block: &[u8], codes: &mut [u8], scales: &mut [f32]) {
     scales[0] = half(block);
-    halves(&block[2..], codes, |code, _| LEVELS[usize::from(code)]);
+    halves(&block[2..], codes, |code, _| LEVELS[usize::from(code)] as u8);
 }
 
-fn mxfp4(block: &[u8], codes: &mut [i8], scales: &mut [f32]) {
+fn mxfp4(block: &[u8], codes: &mut [u8], scales: &mut [f32]) {
     // Half of the scale, a power of two, for the values are doubled.
     let bits = match u32::from(block[0]) {
         subnormal @ 0..2 => 0x0020_0000 << subnormal,
         exponent => (exponent - 1) << 23,
     };
     scales[0] = f32::from_bits(bits);
-    halves(&block[1..], codes, |code, _| E2M1[usize::from(code)]);
+    halves(&block[1..], codes, |code, _| E2M1[usize::from(code)] as u8);
 }
 
 /// Codes of two bits, as K-blocks have them: runs of 32 numbers, four in the same bytes.
@@ -96,17 +133,18 @@ fn nibble(codes: &[u8], place: usize) -> u8 {
     codes[place / 64 * 32 + place % 32] >> (place % 64 / 32 * 4) & 0xF
 }
 
-pub(super) fn q2_k(block: &[u8; 84], out: &mut [f32; 256]) {
+fn q2_k(block: &[u8], integers: &mut [u8], fits: &mut [f32]) {
     let (scales, codes) = (&block[..16], &block[16..80]);
     let (d, least) = (half(&block[80..]), half(&block[82..]));
-    for (place, number) in out.iter_mut().enumerate() {
-        let scale = scales[place / 16];
-        let code = f32::from(pair_of_bits(codes, place));
-        *number = d * f32::from(scale & 0xF) * code - least * f32::from(scale >> 4);
+    for (fit, scale) in fits.chunks_exact_mut(2).zip(scales) {
+        fit.copy_from_slice(&[d * f32::from(scale & 0xF), -(least * f32::from(scale >> 4))]);
+    }
+    for (place, integer) in integers.iter_mut().enumerate() {
+        *integer = pair_of_bits(codes, place);
     }
 }
 
-fn q3_k(block: &[u8], integers: &mut [i8], of_groups: &mut [f32]) {
+fn q3_k(block: &[u8], integers: &mut [u8], of_groups: &mut [f32]) {
     let (high, codes, scales, d) = (&block[..32], &block[32..96], &block[96..108], half(&block[108..]));
     // Six bits each: four of them in the first eight bytes, two in the last four.
     let scale = |group: usize| {
@@ -118,7 +156,7 @@ fn q3_k(block: &[u8], integers: &mut [i8], of_groups: &mut [f32]) {
     for (place, integer) in integers.iter_mut().enumerate() {
         // A set bit means that nothing is taken away.
         let less = if high[place % 32] >> (place / 32) & 1 == 0 { 4 } else { 0 };
-        *integer = pair_of_bits(codes, place) as i8 - less;
+        *integer = pair_of_bits(codes, place).wrapping_sub(less);
     }
 }
 
@@ -134,33 +172,37 @@ fn scale_and_least(scales: &[u8], group: usize) -> (f32, f32) {
     (f32::from(scale), f32::from(least))
 }
 
-/// Eight groups of 32: a scale and a least value each, and what `code` says.
-fn groups(head: &[u8], out: &mut [f32; 256], code: impl Fn(usize) -> u8) {
+/// Eight groups of 32: a scale and a least value each.
+fn scales_and_minima(head: &[u8], fits: &mut [f32]) {
     let (d, least, scales) = (half(head), half(&head[2..]), &head[4..16]);
-    for (group, numbers) in out.chunks_exact_mut(32).enumerate() {
+    for (group, fit) in fits.chunks_exact_mut(2).enumerate() {
         let (scale, of_group) = scale_and_least(scales, group);
-        let (d, least) = (d * scale, least * of_group);
-        for (within, number) in numbers.iter_mut().enumerate() {
-            *number = d * f32::from(code(group * 32 + within)) - least;
-        }
+        // What is taken away is added with the other sign, which rounds to the same.
+        fit.copy_from_slice(&[d * scale, -(least * of_group)]);
     }
 }
 
-pub(super) fn q4_k(block: &[u8; 144], out: &mut [f32; 256]) {
-    groups(&block[..16], out, |place| nibble(&block[16..], place));
+fn q4_k(block: &[u8], codes: &mut [u8], fits: &mut [f32]) {
+    scales_and_minima(&block[..16], fits);
+    for (place, code) in codes.iter_mut().enumerate() {
+        *code = nibble(&block[16..], place);
+    }
 }
 
-pub(super) fn q5_k(block: &[u8; 176], out: &mut [f32; 256]) {
-    let (high, codes) = (&block[16..48], &block[48..]);
-    groups(&block[..16], out, |place| nibble(codes, place) | (high[place % 32] >> (place / 32) & 1) << 4);
+fn q5_k(block: &[u8], codes: &mut [u8], fits: &mut [f32]) {
+    scales_and_minima(&block[..16], fits);
+    let (high, low) = (&block[16..48], &block[48..]);
+    for (place, code) in codes.iter_mut().enumerate() {
+        *code = nibble(low, place) | (high[place % 32] >> (place / 32) & 1) << 4;
+    }
 }
 
-fn q6_k(block: &[u8], integers: &mut [i8], of_groups: &mut [f32]) {
+fn q6_k(block: &[u8], integers: &mut [u8], of_groups: &mut [f32]) {
     let (low, high, scales, d) = (&block[..128], &block[128..192], &block[192..208], half(&block[208..]));
     of_groups.iter_mut().zip(scales).for_each(|(of_group, scale)| *of_group = d * f32::from(*scale as i8));
     for (place, integer) in integers.iter_mut().enumerate() {
         // Runs of 64 numbers, two in the same bytes.
         let four = low[place / 128 * 64 + place % 64] >> (place % 128 / 64 * 4) & 0xF;
-        *integer = (four | pair_of_bits(high, place) << 4) as i8 - 32;
+        *integer = (four | pair_of_bits(high, place) << 4).wrapping_sub(32);
     }
 }

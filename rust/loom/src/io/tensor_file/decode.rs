@@ -35,17 +35,17 @@ pub fn decode(element: ElementType, bytes: &[u8]) -> Result<Vec<f32>> {
         ElementType::U8 => plain(bytes, |[it]| f32::from(it)),
         ElementType::Bool => plain(bytes, |[it]| f32::from(it != 0)),
         ElementType::Q4_0 => packed(bytes, blocks::q4_0),
-        ElementType::Q4_1 => packed(bytes, blocks::q4_1),
-        ElementType::Q5_1 => packed(bytes, blocks::q5_1),
         ElementType::Q8_0 => packed(bytes, blocks::q8_0),
-        ElementType::Q5_0
+        ElementType::Q4_1
+        | ElementType::Q5_0
+        | ElementType::Q5_1
+        | ElementType::Q2_K
         | ElementType::Q3_K
+        | ElementType::Q4_K
+        | ElementType::Q5_K
         | ElementType::Q6_K
         | ElementType::IQ4_NL
         | ElementType::MXFP4 => scaled(element, bytes),
-        ElementType::Q2_K => packed(bytes, blocks::q2_k),
-        ElementType::Q4_K => packed(bytes, blocks::q4_k),
-        ElementType::Q5_K => packed(bytes, blocks::q5_k),
         ElementType::C64
         | ElementType::Q8_1
         | ElementType::Q8_K
@@ -92,18 +92,17 @@ where
 
 /// Elements in blocks of integers with a scale for each group.
 fn scaled(element: ElementType, bytes: &[u8]) -> Result<Vec<f32>> {
-    let (group, read) = blocks::integers(element)
+    let grouped = blocks::grouped(element)
         .ok_or_else(|| Error::Internal(format!("{} is no type of integers", element.name())))?;
+    let (block, words) = (element.block(), grouped.words());
     let blocks = bytes.chunks_exact(element.block_bytes());
-    let mut numbers: Vec<f32> = extents::zeros(blocks.len().saturating_mul(element.block()))?;
-    let (mut codes, mut scales) =
-        (vec![0; element.block()], vec![0.0; element.block().checked_div(group).unwrap_or(0)]);
-    for (block, numbers) in blocks.zip(numbers.chunks_exact_mut(element.block())) {
-        read(block, &mut codes, &mut scales);
-        for ((numbers, codes), scale) in
-            numbers.chunks_exact_mut(group).zip(codes.chunks_exact(group)).zip(&scales)
-        {
-            numbers.iter_mut().zip(codes).for_each(|(number, code)| *number = scale * f32::from(*code));
+    let mut numbers: Vec<f32> = extents::zeros(blocks.len().saturating_mul(block))?;
+    let (mut codes, mut fits) = (vec![0; block], vec![0.0; block / grouped.elements.max(1) * words]);
+    for (block, numbers) in blocks.zip(numbers.chunks_exact_mut(block)) {
+        (grouped.read)(block, &mut codes, &mut fits);
+        let groups = numbers.chunks_exact_mut(grouped.elements).zip(codes.chunks_exact(grouped.elements));
+        for ((numbers, codes), fit) in groups.zip(fits.chunks_exact(words)) {
+            grouped.decode(codes, fit, numbers);
         }
     }
     Ok(numbers)

@@ -24,7 +24,7 @@ mod storage;
 mod value;
 mod write;
 
-pub(crate) use blocks::{ReadIntegers, integers};
+pub(crate) use blocks::{Grouped, grouped};
 pub(super) use checksums::{BYTES as CHECKSUM_BYTES, NAME as CHECKSUMS};
 pub(super) use contents::damaged;
 pub use contents::{Format, TensorInfo};

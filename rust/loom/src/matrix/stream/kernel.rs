@@ -23,7 +23,7 @@ pub(super) struct Strip {
     pub a_depth: usize,
     /// Scales, lane by lane in the decoder's order.
     pub scales: *const f32,
-    /// Zero points likewise, where the decoder takes some.
+    /// Zero points or minima likewise, where the decoder takes some.
     pub zeros: *const f32,
     /// Sums likewise, row after row, ...
     pub sums: *mut f32,
@@ -109,7 +109,7 @@ impl Strip {
                     let mut sums = [[V::splat(0.0); N]; R];
                     for j in 0..N {
                         fits.scales[j] = V::load_unchecked(self.scales.add(place + j * 16));
-                        if D::ZEROS {
+                        if D::ZEROS || D::MINIMA {
                             fits.zeros[j] = V::load_unchecked(self.zeros.add(place + j * 16));
                         }
                         for i in 0..R {

@@ -91,9 +91,10 @@ impl<'a> Streamed<'a> {
         let fine = |scale: &f32| scale.to_bits() & 0x7FFF_FFFF < D::SCALES;
         let within = |zero: &f32| u64::from(zero.to_bits()) < 1 << D::BITS.min(63);
         (self.packing.channels * D::BITS).is_multiple_of(8)
-            && match D::ZEROS {
-                false => self.scales.iter().fold(true, |all, scale| all & fine(scale)),
-                true => {
+            && match (D::ZEROS, D::MINIMA) {
+                (false, false) => self.scales.iter().fold(true, |all, scale| all & fine(scale)),
+                (false, true) => self.scales.iter().step_by(2).fold(true, |all, scale| all & fine(scale)),
+                (true, _) => {
                     let fits = self.scales.chunks_exact(2);
                     fits.fold(true, |all, fit| all & fine(&fit[0]) & within(&fit[1]))
                 }
@@ -177,7 +178,7 @@ impl<'a> Streamed<'a> {
         };
         let copied = (depth - inside).min(at_once);
 
-        let floats = (piece.rows + if D::ZEROS { 2 } else { 1 }) * lanes;
+        let floats = (piece.rows + if D::ZEROS || D::MINIMA { 2 } else { 1 }) * lanes;
         let scratch = room(scratch, floats + copied * padded / 4);
         let (floats, copies) = scratch.split_at_mut(floats);
         let (sums, fits) = floats.split_at_mut(piece.rows * lanes);
@@ -194,7 +195,10 @@ impl<'a> Streamed<'a> {
             if filled != Some(group) {
                 order.fill(scales, |column| D::scale(self.scale(group, column)));
                 if D::ZEROS {
-                    order.fill(zeros, |column| self.zero(group, column));
+                    order.fill(zeros, |column| self.second(group, column).to_bits() as f32);
+                }
+                if D::MINIMA {
+                    order.fill(zeros, |column| self.second(group, column));
                 }
                 filled = Some(group);
             }
@@ -261,9 +265,9 @@ impl<'a> Streamed<'a> {
         }
     }
 
-    /// The zero point, of a type that has one.
-    fn zero(&self, group: usize, column: usize) -> f32 {
-        self.scales[self.fit(group, column) + 1].to_bits() as f32
+    /// The zero point, or the minimum, of a type that has one.
+    fn second(&self, group: usize, column: usize) -> f32 {
+        self.scales[self.fit(group, column) + 1]
     }
 }
 

@@ -143,7 +143,12 @@ fn left_four(own: u32, k: u32) -> vec4<f32> {{\n{guard}    {row}\n    {at}\n    
 
     /// Whether numbers have zero points.
     pub(super) fn zeros(&self) -> bool {
-        self.weight.packing.group_words() > 1
+        self.weight.packing.group_words() > 1 && !self.minima()
+    }
+
+    /// Whether numbers times scales have minima added: they are weights by then, which nothing else scales.
+    pub(super) fn minima(&self) -> bool {
+        self.weight.packing.has_minima()
     }
 
     /// Adds `main` to a kernel that has `store`, too.
@@ -221,10 +226,16 @@ fn main(group: u32, {numbers}) {{
         let zeros: fn(u32) -> String =
             if self.zeros() { |c| format!(", zeros{c}") } else { |_| String::new() };
         let columns = |c: u32| format!("vec4<u32>(first_column + {}u) + vec4<u32>(0u, 1u, 2u, 3u)", c * 4);
-        if self.zeros() && !matches!(groups, Groups::Blocks(_)) {
+        if !matches!(groups, Groups::Blocks(_)) {
             for c in 0..fours {
                 let group = if groups == Groups::One { "vec4<u32>()".into() } else { columns(c) };
-                add_line!(out, "        let zeros{c} = loom_four_zeros({group});");
+                if self.zeros() {
+                    add_line!(out, "        let zeros{c} = loom_four_zeros({group});");
+                }
+                if self.minima() {
+                    add_line!(out, "        let scales{c} = loom_four_scales({group});");
+                    add_line!(out, "        let minima{c} = loom_four_minima({group});");
+                }
             }
         }
         // Products of `steps` rows of B from k on, whose codes are in `codesU_J`, added up.
@@ -237,6 +248,9 @@ fn main(group: u32, {numbers}) {{
                     if self.zeros() {
                         add_line!(out, "            let zeros{u}_{c} = loom_four_zeros(group{u}_{c});");
                     }
+                    if self.minima() {
+                        add_line!(out, "            let minima{u}_{c} = loom_four_minima(group{u}_{c});");
+                    }
                 }
             }
             for j in 0..steps {
@@ -246,6 +260,11 @@ fn main(group: u32, {numbers}) {{
                         _ => zeros(c),
                     };
                     let four = self.four(&format!("codes{u}_{j}"), c, &zeros);
+                    let four = match (self.minima(), groups) {
+                        (false, _) => four,
+                        (true, Groups::Blocks(_)) => format!("{four} * scales{u}_{c} + minima{u}_{c}"),
+                        (true, _) => format!("{four} * scales{c} + minima{c}"),
+                    };
                     add_line!(out, "            let b{u}_{j}_{c} = {four};");
                 }
             }
@@ -258,7 +277,7 @@ fn main(group: u32, {numbers}) {{
                 };
                 for c in 0..fours {
                     let sum = format!("sum{}", r * fours + c);
-                    if let Groups::Blocks(_) = groups {
+                    if matches!(groups, Groups::Blocks(_)) && !self.minima() {
                         let first = format!("{} * b{u}_0_{c}", a(0));
                         let all =
                             (1..steps).fold(first, |sum, j| format!("fma({}, b{u}_{j}_{c}, {sum})", a(j)));

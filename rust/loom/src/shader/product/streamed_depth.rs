@@ -140,22 +140,28 @@ impl Streamed<'_> {
                 Groups::One => "vec4<u32>()".to_string(),
                 _ => format!("vec4<u32>(k{u} + {}u) + vec4<u32>(0u, 1u, 2u, 3u)", f * 4),
             };
-            if groups == Groups::Columns {
+            if groups == Groups::Columns || self.minima() {
                 add_line!(out, "            let scales{u}_{f} = loom_four_scales({group});");
             }
             let zeros = if self.zeros() { format!(", zeros{u}_{f}") } else { String::new() };
             if self.zeros() {
                 add_line!(out, "            let zeros{u}_{f} = loom_four_zeros({group});");
             }
+            if self.minima() {
+                add_line!(out, "            let minima{u}_{f} = loom_four_minima({group});");
+            }
             for c in 0..columns {
-                let four = self.four(&format!("codes{u}_{c}"), f, &zeros);
+                let mut four = self.four(&format!("codes{u}_{c}"), f, &zeros);
+                if self.minima() {
+                    four += &format!(" * scales{u}_{f} + minima{u}_{f}");
+                }
                 add_line!(out, "            let b{u}_{c}_{f} = {four};");
             }
         }
         for r in 0..self.rows {
             for f in 0..codes / 4 {
                 let scales = match groups {
-                    Groups::Columns => format!(" * scales{u}_{f}"),
+                    Groups::Columns if !self.minima() => format!(" * scales{u}_{f}"),
                     _ => String::new(),
                 };
                 add_line!(out, "            let a{u}_{r}_{f} = left_four({r}u, k{u} + {}u){scales};", f * 4);

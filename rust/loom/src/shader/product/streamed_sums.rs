@@ -247,6 +247,7 @@ impl Streamed<'_> {
         };
         let factor = if factor == 1.0 { String::new() } else { format!(" * {factor:?}") };
         let scaled = match (self.shape.along, self.weight.groups()) {
+            _ if self.minima() => value.to_string(),
             (Along::Across, Groups::One) => format!("{value} * loom_four_scales(vec4<u32>())"),
             (Along::Across, Groups::Columns) => {
                 format!("{value} * loom_four_scales(vec4<u32>({column}) + vec4<u32>(0u, 1u, 2u, 3u))")
@@ -337,8 +338,13 @@ mod tests {
     /// Software adapters have small subgroups: naga sees the text for those of real devices.
     #[test]
     fn texts_for_every_subgroup_are_valid() {
-        let weights =
-            [(DType::Float16, false), (DType::Int8, false), (DType::Q4_0, false), (DType::Float16, true)];
+        let weights = [
+            (DType::Float16, false),
+            (DType::Int8, false),
+            (DType::Q4_0, false),
+            (DType::Uint4Min, false),
+            (DType::Float16, true),
+        ];
         for weight in weights {
             for subgroup in [0, 4, 8, 16, 32, 64] {
                 for (rows, depth, squares) in [(1, 1536, true), (8, 1536, false), (8, 4096, true)] {

@@ -127,11 +127,21 @@ fn every_code_of_a_float_is_decoded() {
 /// Where its shapes end: every width of columns and stretch of the depth that a thread may have.
 #[test]
 fn streams_have_every_shape() {
-    for dtype in [DType::Binary, DType::Ternary, DType::Uint4, DType::Int8] {
+    let channel = Some(Granularity::Channel);
+    for (dtype, granularity) in [
+        (DType::Binary, None),
+        (DType::Ternary, None),
+        (DType::Uint4, None),
+        (DType::Int8, None),
+        (DType::Uint2Min, channel),
+        (DType::Uint4Min, None),
+        (DType::Uint4Min, channel),
+        (DType::Uint8Min, None),
+    ] {
         for (inputs, outputs) in [(128, 64), (68, 132), (512, 4), (5, 16)] {
             for (direction, rows) in [(Direction::Forward, 2), (Direction::InputGradient, 3)] {
                 let weight: Vec<f32> = numbers(7, inputs * outputs);
-                let sample = sample_by(dtype, None, &weight, outputs);
+                let sample = sample_by(dtype, granularity, &weight, outputs);
                 let in_registers = (inputs + outputs + rows) % 8 > 3;
                 check_exact(&Product::new(direction, 1, inputs, outputs), rows, &sample, false, in_registers);
             }
