@@ -33,6 +33,7 @@ help:
 	@echo 'make soak    the long tests that make test leaves out'
 	@echo 'make fuzz    every fuzz target in turn, for MINUTES in all (10)'
 	@echo 'make model   the thread pool under a model checker'
+	@echo 'make kernels that no instruction of a kernel has become a call, in a build of its own'
 	@echo 'make sanitize   threads of the pool and of networks under sanitizers, with a nightly toolchain of Rust'
 	@echo 'make aarch64 the engine of ARM machines, under an emulator (qemu-aarch64)'
 	@echo 'make free-threaded   the tests of threads under a Python without a GIL, FREE_THREADED (python3.14t)'
@@ -82,6 +83,11 @@ fuzz:
 .PHONY: model
 model:
 	cargo test --manifest-path rust/pool-model/Cargo.toml --target-dir target/pool-model -- --nocapture
+
+.PHONY: kernels
+kernels:
+	CARGO_PROFILE_QUICK_STRIP=none cargo build --profile quick -p loom-python --lib --target-dir target/kernels
+	$(PYTHON) tools/called_instructions.py target/kernels/quick/lib_native.so
 
 .PHONY: sanitize
 sanitize:
