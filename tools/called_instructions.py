@@ -2,9 +2,9 @@
 
     tools/called_instructions.py target/quick/lib_native.so
 
-A kernel is compiled for each instruction set, and whatever it calls is to be inlined. What is not, most often
-a large closure, is compiled for none, so that each intrinsic of the processor's in it is a call: 10 to 40 times
-slower, with the same results. Needs objdump (binutils). Ends with 1 where there is such a function.
+A kernel is compiled for each instruction set, and whatever it calls is to be inlined. What is not, most
+often a large closure, is compiled for none, so that each intrinsic of the processor's in it is a call: 10 to
+40 times slower, with the same results. Needs objdump (binutils). Ends with 1 where there is such a function.
 """
 
 from __future__ import annotations

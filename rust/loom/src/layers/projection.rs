@@ -74,9 +74,11 @@ impl Projection {
 
     /// What is added to outputs as it is.
     fn added<'a>(&'a self, cx: &'a Context) -> impl Iterator<Item = LowRank<'a>> {
-        cx.adapters_of(&self.weight)
-            .filter(|adapter| adapter.magnitude.is_none())
-            .map(|adapter| LowRank { adapter, inputs: self.inputs, outputs: self.outputs })
+        cx.adapters_of(&self.weight).filter(|adapter| adapter.magnitude.is_none()).map(|adapter| LowRank {
+            adapter,
+            inputs: self.inputs,
+            outputs: self.outputs,
+        })
     }
 
     /// What is added before outputs are given lengths, and these.

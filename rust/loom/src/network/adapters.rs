@@ -45,7 +45,8 @@ impl PlacedLayer {
     /// Refuses an adapter that gives outputs lengths which another one in use gives them, too: each takes those of what the
     /// layer has, and not of what the other makes of it.
     fn check_decomposed_once(&self, adapter: &Adapter) -> Result<()> {
-        let Some((other, weight)) = self.other_decomposed(adapter).filter(|_| adapter.is_decomposing()) else {
+        let Some((other, weight)) = self.other_decomposed(adapter).filter(|_| adapter.is_decomposing())
+        else {
             return Ok(());
         };
         let error = format!(
@@ -59,9 +60,9 @@ impl PlacedLayer {
     /// The name of another adapter in use that gives outputs lengths, and of the weight that this one stands beside, too.
     fn other_decomposed(&self, adapter: &Adapter) -> Option<(&str, &str)> {
         let others = self.adapters().filter(|other| other.name != adapter.name && other.is_decomposing());
-        others.flat_map(|other| other.parameters.iter().map(|weight| (&*other.name, &**weight))).find(|(_, weight)| {
-            adapter.parameters.iter().any(|own| own == weight)
-        })
+        others
+            .flat_map(|other| other.parameters.iter().map(|weight| (&*other.name, &**weight)))
+            .find(|(_, weight)| adapter.parameters.iter().any(|own| own == weight))
     }
 
     /// Whether the stores of its adapters are there and fit.
@@ -136,7 +137,9 @@ impl Network {
         let placed = self.layer_mut(cell, layer)?;
         let gone = placed.adapters.remove(place).settings;
         let is_of = |name: &str| {
-            gone.parameters.iter().any(|weight| gone.parts().iter().any(|part| gone.part(weight, part) == name))
+            gone.parameters
+                .iter()
+                .any(|weight| gone.parts().iter().any(|part| gone.part(weight, part) == name))
         };
         placed.frozen.retain(|name| !is_of(name));
         self.rebuilt()
@@ -198,7 +201,8 @@ impl Network {
             let part = |which: usize| self.parameter(cell, layer, &settings.part(weight, PARTS[which]));
             let factors = [part(0)?, part(1)?];
             let magnitude = settings.decomposed.then(|| part(2)).transpose()?;
-            let sum = in_precision!(self.precision, T => sum_of::<T>(&own, &factors, settings.scale(), magnitude)?);
+            let sum =
+                in_precision!(self.precision, T => sum_of::<T>(&own, &factors, settings.scale(), magnitude)?);
             merged.push((weight, sum));
         }
         if held.is_dropped() && !held.is_lent() {
@@ -293,7 +297,12 @@ impl Network {
 }
 
 /// `W + scale B A`, summed in double precision, its rows with these lengths where there are such.
-fn sum_of<T: Real>(own: &Tensor, [down, up]: &[Tensor; 2], scale: f64, magnitude: Option<Tensor>) -> Result<Tensor> {
+fn sum_of<T: Real>(
+    own: &Tensor,
+    [down, up]: &[Tensor; 2],
+    scale: f64,
+    magnitude: Option<Tensor>,
+) -> Result<Tensor> {
     let (rank, inputs) = (down.shape()[0], down.shape()[1]);
     let shape = own.shape().to_vec();
     let (own, down, up) = (doubles(own), doubles(down), doubles(up));

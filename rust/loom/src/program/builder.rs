@@ -1,6 +1,8 @@
 //! Collects the steps of a program while layers and trainers lower themselves.
 
-use super::{InnerLayer, Kind, Phase, Ports, Program, Rewrites, Step, ValueInfo, Write, plan, prepare, rewrite};
+use super::{
+    InnerLayer, Kind, Phase, Ports, Program, Rewrites, Step, ValueInfo, Write, plan, prepare, rewrite,
+};
 use crate::dtype::DType;
 use crate::ops::{Direction, Loss, Op, Sum};
 use crate::program::{LayerPath, ParameterRef, Place, Value};

@@ -11,8 +11,8 @@ fn lengths((inputs, outputs, rank): (usize, usize, usize)) -> OutputLengths {
 
 /// w with a column of zeros where there are several, beside which b has none, either; a; b.
 fn factors<T: Real>((inputs, outputs, rank): (usize, usize, usize)) -> [Vec<T>; 3] {
-    let [mut w, a, mut b] =
-        [(1, inputs * outputs), (2, inputs * rank), (3, rank * outputs)].map(|(seed, len)| numbers::<T>(seed, len));
+    let [mut w, a, mut b] = [(1, inputs * outputs), (2, inputs * rank), (3, rank * outputs)]
+        .map(|(seed, len)| numbers::<T>(seed, len));
     if outputs > 2 {
         w.iter_mut().skip(1).step_by(outputs).for_each(|w| *w = T::ZERO);
         b.iter_mut().skip(1).step_by(outputs).for_each(|b| *b = T::ZERO);
@@ -26,9 +26,8 @@ fn check_lengths<T: Real>(extents: (usize, usize, usize)) {
     let [w, a, b] = factors::<T>(extents);
     let of_output = |n: usize| {
         let squares = (0..inputs).fold(T::ZERO, |squares, k| {
-            let share = |sum: T, r: usize| {
-                (a[k * rank + r] * T::from_f64(SCALE)).mul_add(b[r * outputs + n], sum)
-            };
+            let share =
+                |sum: T, r: usize| (a[k * rank + r] * T::from_f64(SCALE)).mul_add(b[r * outputs + n], sum);
             let sum = (0..rank).fold(w[k * outputs + n], share);
             sum.mul_add(sum, squares)
         });
@@ -42,7 +41,8 @@ fn check_lengths<T: Real>(extents: (usize, usize, usize)) {
 /// x, dy, magnitudes, lengths of which one is zero where there are several.
 fn outputs_of<T: Real>(rows: usize, outputs: usize) -> [Vec<T>; 4] {
     let [x, dy, magnitudes, mut lengths] =
-        [(1, rows * outputs), (2, rows * outputs), (3, outputs), (4, outputs)].map(|(seed, len)| numbers::<T>(seed, len));
+        [(1, rows * outputs), (2, rows * outputs), (3, outputs), (4, outputs)]
+            .map(|(seed, len)| numbers::<T>(seed, len));
     lengths.iter_mut().for_each(|length| *length = length.abs() + T::from_f64(0.1));
     if outputs > 1 {
         lengths[1] = T::ZERO;
@@ -64,7 +64,8 @@ fn check_scaled<T: Real>(rows: usize, outputs: usize) {
                 _ => x[i] * (magnitudes[i % outputs] * inverse(i % outputs)),
             })
             .collect();
-        let found = Setting::new(rows, &[&x, other, &lengths], &[x.len()]).result(&WithLengths { direction, outputs });
+        let found = Setting::new(rows, &[&x, other, &lengths], &[x.len()])
+            .result(&WithLengths { direction, outputs });
         assert_bits(&found, &expected);
     }
 }

@@ -1,9 +1,7 @@
 //! Kernels of the nested softmax.
 
 use super::NestedSoftmax;
-use crate::ops::element_loops::{
-    TRANSCENDENTAL, lane_sums_inline, load, map_inline, rows_per_task, store,
-};
+use crate::ops::element_loops::{TRANSCENDENTAL, lane_sums_inline, load, map_inline, rows_per_task, store};
 use crate::ops::reduced_axis::{ReducedAxis, SideBySide};
 use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, LANES, Math, Real, Vector};
