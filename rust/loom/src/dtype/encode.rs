@@ -99,7 +99,7 @@ fn first_refusal<T: Real, C: Coding>(data: &[T]) -> Refusal {
     // Numbers that are held by themselves may be too far from each other.
     let largest = || {
         let magnitudes = data.iter().map(|value| value.abs().to_f64()).enumerate();
-        magnitudes.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(index, _)| index)
+        magnitudes.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0))).map_or(0, |(index, _)| index)
     };
     Refusal::Overflow { index: data.iter().position(overflows).unwrap_or_else(largest) }
 }

@@ -54,6 +54,11 @@ impl Grouped {
         if self.minima { 2 } else { 1 }
     }
 
+    /// Those of so many elements.
+    pub(crate) fn fits_of(self, elements: usize) -> usize {
+        elements / self.elements * self.words()
+    }
+
     /// What the codes of a group stand for.
     pub(super) fn decode(self, codes: &[u8], fit: &[f32], numbers: &mut [f32]) {
         for (number, code) in numbers.iter_mut().zip(codes) {

@@ -97,7 +97,7 @@ fn scaled(element: ElementType, bytes: &[u8]) -> Result<Vec<f32>> {
     let (block, words) = (element.block(), grouped.words());
     let blocks = bytes.chunks_exact(element.block_bytes());
     let mut numbers: Vec<f32> = extents::zeros(blocks.len().saturating_mul(block))?;
-    let (mut codes, mut fits) = (vec![0; block], vec![0.0; block / grouped.elements.max(1) * words]);
+    let (mut codes, mut fits) = (vec![0; block], vec![0.0; grouped.fits_of(block)]);
     for (block, numbers) in blocks.zip(numbers.chunks_exact_mut(block)) {
         (grouped.read)(block, &mut codes, &mut fits);
         let groups = numbers.chunks_exact_mut(grouped.elements).zip(codes.chunks_exact(grouped.elements));
