@@ -1,10 +1,10 @@
 """A step of fine-tuning by an adapter on a GPU: loom over packed weights, PyTorch over float16 ones.
 
 A Llama's shape of 1.1 billion parameters (or 135 million) with random weights; adapters of rank 16 beside
-every product of attention and of the gated layers; one row of 2,048 tokens, AdamW. Milliseconds a step,
-medians, and the memory that each asks the device for at its peak:
+every product of attention and of the gated layers, LoRA or DoRA; one row of 2,048 tokens, AdamW.
+Milliseconds a step, medians, and the memory that each asks the device for at its peak:
 
-    python benches/peers/adapters_gpu.py --shape 1b --types q4_0 int4 --precision mixed
+    python benches/peers/adapters_gpu.py --shape 1b --types q4_0 int4 --precision mixed --decomposed
 """
 
 from __future__ import annotations
@@ -25,11 +25,17 @@ RANK, ALPHA, TOKENS, STEPS = 16, 32.0, 2048, 12
 
 
 def in_loom(
-    shape: str, dtype: NumericTypeName, precision: Precision, device: str, checkpoints: bool
+    shape: str,
+    dtype: NumericTypeName,
+    precision: Precision,
+    device: str,
+    checkpoints: bool,
+    decomposed: bool,
 ) -> tuple[float, float]:
     """Returns milliseconds a step, and GiB of the device's memory."""
     net = llama(shape, dtype, precision, steps=TOKENS, checkpoints=checkpoints)
-    net.add_adapter("default", rank=RANK, alpha=ALPHA, targets=["multi_head_attention", "swiglu"])
+    targets = ["multi_head_attention", "swiglu"]
+    net.add_adapter("default", rank=RANK, alpha=ALPHA, targets=targets, decomposed=decomposed)
     random = np.random.default_rng(0)
     x = random.integers(0, SHAPES[shape][-1], (STEPS, TOKENS))
     config = loom.TrainingConfig(
@@ -47,7 +53,7 @@ def in_loom(
     return 1e3 * statistics.median(times[2:]) / STEPS, max(held) / 2**30
 
 
-def in_torch(shape: str, checkpoints: bool) -> tuple[float, float]:
+def in_torch(shape: str, checkpoints: bool, decomposed: bool) -> tuple[float, float]:
     """Returns milliseconds a step, and GiB at the peak, of float16 weights and autocast to float16."""
     import torch
     from torch.nn import functional
@@ -63,10 +69,18 @@ def in_torch(shape: str, checkpoints: bool) -> tuple[float, float]:
             self.weight = torch.nn.Parameter(torch.randn(outputs, inputs, **half) * 0.02, requires_grad=False)
             self.a = torch.nn.Parameter(torch.randn(RANK, inputs, device="cuda") * 0.02)
             self.b = torch.nn.Parameter(torch.zeros(outputs, RANK, device="cuda"))
+            if decomposed:
+                self.magnitude = torch.nn.Parameter(self.weight.float().norm(dim=1))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             beside = functional.linear(functional.linear(x, self.a), self.b)
-            return functional.linear(x, self.weight) + ALPHA / RANK * beside
+            both = functional.linear(x, self.weight) + ALPHA / RANK * beside
+            if not decomposed:
+                return both
+            # As peft has it: the length is no part of the gradient.
+            with torch.no_grad():
+                lengths = (self.weight + ALPHA / RANK * (self.b @ self.a)).norm(dim=1)
+            return both * (self.magnitude / lengths)
 
     class Block(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -136,14 +150,16 @@ def main() -> None:
     parser.add_argument("--types", nargs="+", default=["q4_0"])
     parser.add_argument("--precision", nargs="+", choices=["float32", "mixed"], default=["mixed"])
     parser.add_argument("--checkpoints", action="store_true", help="compute blocks again, in both")
+    parser.add_argument("--decomposed", action="store_true", help="DoRA instead of LoRA, in both")
     parser.add_argument("--device", default="gpu")
     options = parser.parse_args()
     for precision in options.precision:
         for dtype in options.types:
-            step, memory = in_loom(options.shape, dtype, precision, options.device, options.checkpoints)
+            told = (options.device, options.checkpoints, options.decomposed)
+            step, memory = in_loom(options.shape, dtype, precision, *told)
             print(f"loom, {dtype}, {precision}: {step:.1f} ms a step, {memory:.2f} GiB", flush=True)
     try:
-        step, memory = in_torch(options.shape, options.checkpoints)
+        step, memory = in_torch(options.shape, options.checkpoints, options.decomposed)
         print(f"PyTorch, float16: {step:.1f} ms a step, {memory:.2f} GiB")
     except ImportError:
         print("PyTorch is not installed")
