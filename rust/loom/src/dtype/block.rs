@@ -129,8 +129,10 @@ impl<T: Real, B: BlockCoding> Kernel<T> for Decode<'_, T, B> {
                     if from >= to {
                         continue;
                     }
-                    let mut turned: [V; SIDE] =
-                        std::array::from_fn(|column| V::load(&values[column][half..]));
+                    let mut turned = [V::splat(T::ZERO); SIDE];
+                    for (vector, values) in turned.iter_mut().zip(&values) {
+                        *vector = V::load(&values[half..]);
+                    }
                     V::transpose(&mut turned);
                     for (row, vector) in turned.into_iter().enumerate().take(to - start).skip(from - start) {
                         let to = &mut out[(start + row - rows.start) * stride + place..][..present];

@@ -331,7 +331,11 @@ impl<T: Real> Tile<T> {
             let mut a: [*const T; 4] = array_of(|i| a.wrapping_add(i * threes));
             let mut b = self.right.b;
             for _ in 0..depth {
-                let right: [S::Right; N] = array_of(|j| S::right::<RAGGED>(b.add(j * LANES), count));
+                // No closure: of a ragged one it would be a call in every round.
+                let mut right = [S::right::<RAGGED>(b, count); N];
+                for (j, right) in right.iter_mut().enumerate().skip(1) {
+                    *right = S::right::<RAGGED>(b.add(j * LANES), count);
+                }
                 for (i, row) in sums.iter_mut().enumerate() {
                     let left = S::left(a[i / 3].wrapping_add(i % 3 * a_row));
                     for (sum, right) in row.iter_mut().zip(right) {

@@ -73,10 +73,14 @@ macro_rules! double {
                 unsafe { std::mem::transmute(lanes) }
             }
 
-            /// One result for each pair of registers.
+            /// One result for each pair of registers. Loops here and below: what `from_fn` and `map` of arrays call is not
+            /// always inlined, and is compiled for no instruction set.
             #[inline(always)]
-            fn zip(self, other: Self, f: impl Fn($register, $register) -> $register) -> Self {
-                Self(std::array::from_fn(|i| f(self.0[i], other.0[i])))
+            fn zip(mut self, other: Self, f: impl Fn($register, $register) -> $register) -> Self {
+                for (one, other) in self.0.iter_mut().zip(other.0) {
+                    *one = f(*one, other);
+                }
+                self
             }
         }
 
@@ -111,13 +115,19 @@ macro_rules! double {
             }
 
             #[inline(always)]
-            fn mul_add(self, factor: Self, addend: Self) -> Self {
-                Self(std::array::from_fn(|i| trust!($multiply_add(self.0[i], factor.0[i], addend.0[i]))))
+            fn mul_add(mut self, factor: Self, addend: Self) -> Self {
+                for (one, (factor, addend)) in self.0.iter_mut().zip(factor.0.into_iter().zip(addend.0)) {
+                    *one = trust!($multiply_add(*one, factor, addend));
+                }
+                self
             }
 
             #[inline(always)]
-            fn sqrt(self) -> Self {
-                Self(self.0.map(|a| trust!($sqrt(a))))
+            fn sqrt(mut self) -> Self {
+                for one in &mut self.0 {
+                    *one = trust!($sqrt(*one));
+                }
+                self
             }
 
             // The instruction's own rule is the trait's: the second operand unless the first one wins.
@@ -189,15 +199,22 @@ macro_rules! double {
 
             #[inline(always)]
             fn load_partial(from: &[f64]) -> Self {
-                // SAFETY: masked loads touch only lanes that the slice has, though addresses may lie past its end.
-                Self(std::array::from_fn(|i| unsafe {
-                    $load_some(from.as_ptr().wrapping_add(i * $per), from.len().saturating_sub(i * $per))
-                }))
+                let mut all = Self::splat(0.0);
+                for (i, one) in all.0.iter_mut().enumerate() {
+                    let count = from.len().saturating_sub(i * $per);
+                    // SAFETY: masked loads touch only lanes that the slice has, though addresses may lie past its end.
+                    *one = unsafe { $load_some(from.as_ptr().wrapping_add(i * $per), count) };
+                }
+                all
             }
 
             #[inline(always)]
             unsafe fn load_unchecked(from: *const f64) -> Self {
-                Self(std::array::from_fn(|i| trust!($load(from.add(i * $per)))))
+                let mut all = Self::splat(0.0);
+                for (i, one) in all.0.iter_mut().enumerate() {
+                    *one = trust!($load(from.add(i * $per)));
+                }
+                all
             }
 
             #[inline(always)]
