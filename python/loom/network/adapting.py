@@ -379,8 +379,12 @@ def is_adapted(network: HasEngine, at: tuple[int, int, int, int], weight: str) -
         at: The place of the layer of the cell.
         weight: The weight's name there, such as "layers.1.query_weight".
     """
-    told = json.loads(engine_of(network).native.adapters(at))
-    return any(each["active"] and weight in each["parameters"] for each in told)
+    return bool(_in_use(network, at, weight))
+
+
+def _in_use(network: HasEngine, at: tuple[int, int, int, int], weight: str) -> list[dict[str, Any]]:
+    told: list[dict[str, Any]] = json.loads(engine_of(network).native.adapters(at))
+    return [each for each in told if each["active"] and weight in each["parameters"]]
 
 
 def adapted(
@@ -397,14 +401,13 @@ def adapted(
     Returns:
         (outputs, inputs), in float64; the values as they are where no adapter in use stands beside them.
     """
-    if not is_adapted(network, at, weight):
+    in_use = _in_use(network, at, weight)
+    if not in_use:
         return values
     native = engine_of(network).native
     total = values.astype(np.float64)
     beside = np.zeros_like(total)
-    for told in json.loads(native.adapters(at)):
-        if not told["active"] or weight not in told["parameters"]:
-            continue
+    for told in in_use:
 
         def part(name: str, told: Mapping[str, Any] = told) -> NDArray[np.float64]:
             found: NDArray[Any] = native.parameter(at, f"{weight}.{told['name']}.{name}", True)

@@ -50,6 +50,11 @@ pub(super) fn length<T: Real>(cpu: &Cpu, x: &[T]) -> T {
     sum[0].sqrt()
 }
 
+/// `1 / x` of a length, and 0 of 0.
+pub(super) fn inverse<T: Real>(x: T) -> T {
+    if x > T::ZERO { T::ONE / x } else { T::ZERO }
+}
+
 struct Total<'a, T>(&'a [T]);
 
 impl<T: Real> Kernel<T> for Total<'_, T> {

@@ -3,13 +3,9 @@
 use super::{OutputLengths, WithLengths};
 use crate::Result;
 use crate::ops::element_loops::{PASS, load, rows_per_task, store};
+use crate::ops::matrix_sums::inverse;
 use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
-
-/// `1 / x`, and 0 of 0.
-fn inverse<T: Real>(x: T) -> T {
-    if x > T::ZERO { T::ONE / x } else { T::ZERO }
-}
 
 impl Operation for OutputLengths {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

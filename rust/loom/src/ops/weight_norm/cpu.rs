@@ -2,14 +2,9 @@
 
 use super::WeightNorm;
 use crate::Result;
-use crate::ops::matrix_sums::{column_products, for_each_row};
+use crate::ops::matrix_sums::{column_products, for_each_row, inverse};
 use crate::ops::{Args, Direction, Operation};
 use crate::simd::Real;
-
-/// `1 / x`, and 0 of 0.
-fn inverse<T: Real>(x: T) -> T {
-    if x > T::ZERO { T::ONE / x } else { T::ZERO }
-}
 
 impl Operation for WeightNorm {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
