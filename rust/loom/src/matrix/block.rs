@@ -26,6 +26,8 @@ const PIECE: usize = 1024;
 const OWN_FORM_PIECE: usize = 8 * PIECE;
 /// The left operand is read where it is for so few columns: packing would cost more than it saves.
 const IN_PLACE_COLUMNS: usize = 512;
+/// For so few rows a right operand is read where it is, whatever it takes up.
+const IN_PLACE_ROWS: usize = 128;
 /// Elements this many bytes apart fall on the same few lines of the first-level
 /// cache and drive each other out: such operands are packed sooner.
 const SAME_LINES: usize = 4096;
@@ -183,7 +185,10 @@ impl<'a, T: Real> Block<'a, T> {
             a.lane_stride() == 1 || some || few(a.lane_stride(), columns.len(), IN_PLACE_COLUMNS)
         });
         let b_in_place = self.b_in_place.filter(|b| {
-            b.lane_stride() == 1 && (some || few(b.depth_stride(), rows.len(), blocking.in_place_rows))
+            let bytes = self.depth * b.depth_stride() * size_of::<T>();
+            let near = rows.len() <= IN_PLACE_ROWS || bytes <= blocking.in_place_bytes;
+            b.lane_stride() == 1
+                && (some || (near && few(b.depth_stride(), rows.len(), blocking.in_place_rows)))
         });
         let own_form =
             if b_in_place.is_none() && a_in_place.is_some() && some { self.b_own_form } else { None };

@@ -6,6 +6,7 @@ use crate::ops::bias::CHUNK;
 use crate::ops::element_loops::{PASS, lane_sums, load, map, map2, rows_per_task, store};
 use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
+use std::ops::Range;
 
 impl Operation for ChannelMoments {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
@@ -58,9 +59,11 @@ impl<T: Real> Kernel<T> for Moments<'_, T> {
         let blocks = self.mean.chunks_mut(LANES).zip(self.variance.chunks_mut(LANES));
         for (block, (mean, variance)) in blocks.enumerate() {
             let channel = self.first + block * LANES;
-            let x = |row: usize| load::<V>(&self.x[row * channels + channel..][..mean.len()]);
-            let centre = in_chunks(self.rows, zero, x) / count;
-            let spread = in_chunks(self.rows, zero, |row| square(x(row) - centre)) / count;
+            let block = Channels::Block(channel..channel + mean.len());
+            let row = |row: usize| &self.x[row * channels..];
+            let centre = in_chunks(self.rows, zero, |number| block.of::<V>(row(number))) / count;
+            let spread = |number| square(block.of::<V>(row(number)) - centre);
+            let spread = in_chunks(self.rows, zero, spread) / count;
             store(centre, mean);
             store(spread, variance);
         }
@@ -149,20 +152,44 @@ impl<T: Real> Kernel<T> for Apply<'_, T> {
         if inner > 1 {
             for (plane, result) in result.chunks_exact_mut(inner).enumerate() {
                 let channel = plane % channels;
-                let at = |values: &[T]| V::splat(values[channel]);
-                self.line::<V>(at, plane * inner, result);
+                self.line::<V>(&Channels::Single(channel), plane * inner, result);
             }
             return;
         }
         // A block of channels in all rows, so that its factors are made once.
         for start in (0..channels).step_by(LANES) {
             let end = (start + LANES).min(channels);
-            let line = self.factors::<V>(|values: &[T]| load(&values[start..end]));
+            let line = self.factors::<V>(&Channels::Block(start..end));
             for (row, result) in result.chunks_exact_mut(channels).enumerate() {
                 let at = row * channels + start;
                 self.apply(&line, at, &mut result[start..end]);
             }
         }
+    }
+}
+
+/// Whose numbers the lanes have.
+enum Channels {
+    /// One channel's, in every lane.
+    Single(usize),
+    /// At most 16 channels', side by side.
+    Block(Range<usize>),
+}
+
+impl Channels {
+    /// Their numbers. No closure, which would be called at many places and so be compiled for no instruction set.
+    #[inline(always)]
+    fn of<V: Vector>(&self, values: &[V::Element]) -> V {
+        match self {
+            Channels::Single(channel) => V::splat(values[*channel]),
+            Channels::Block(block) => load(&values[block.clone()]),
+        }
+    }
+
+    /// Their numbers, or what takes their place where there are none.
+    #[inline(always)]
+    fn of_or<V: Vector>(&self, values: &[V::Element], otherwise: V) -> V {
+        if values.is_empty() { otherwise } else { self.of(values) }
     }
 }
 
@@ -178,25 +205,24 @@ struct Factors<V> {
 
 impl<T: Real> Apply<'_, T> {
     #[inline(always)]
-    fn factors<V: Vector<Element = T>>(&self, at: impl Fn(&[T]) -> V) -> Factors<V> {
-        let zero = V::splat(T::ZERO);
-        let or = |values: &[T], otherwise: V| if values.is_empty() { otherwise } else { at(values) };
-        let one = V::splat(T::ONE);
-        let inverse = one / (at(self.variance) + V::constant(self.op.epsilon)).sqrt();
-        let factor = inverse * or(self.gain, one);
+    fn factors<V: Vector<Element = T>>(&self, channels: &Channels) -> Factors<V> {
+        let (zero, one) = (V::splat(T::ZERO), V::splat(T::ONE));
+        let inverse = one / (channels.of::<V>(self.variance) + V::constant(self.op.epsilon)).sqrt();
+        let factor = inverse * channels.of_or(self.gain, one);
         let (bias, sum, product) = match self.shift {
-            Shift::Bias(bias) => (or(bias, zero), zero, zero),
+            Shift::Bias(bias) => (channels.of_or(bias, zero), zero, zero),
             Shift::Batch { sums, products, count } => {
-                (zero, at(sums) / V::splat(count), at(products) / V::splat(count))
+                let count = V::splat(count);
+                (zero, channels.of::<V>(sums) / count, channels.of::<V>(products) / count)
             }
         };
-        Factors { mean: or(self.mean, zero), inverse, factor, bias, sum, product }
+        Factors { mean: channels.of_or(self.mean, zero), inverse, factor, bias, sum, product }
     }
 
-    /// One line, whose factors `at` picks.
+    /// One line of a channel.
     #[inline(always)]
-    fn line<V: Vector<Element = T>>(&self, at: impl Fn(&[T]) -> V, start: usize, result: &mut [T]) {
-        let line = self.factors(at);
+    fn line<V: Vector<Element = T>>(&self, channel: &Channels, start: usize, result: &mut [T]) {
+        let line: Factors<V> = self.factors(channel);
         let source = &self.source[start..start + result.len()];
         match self.shift {
             Shift::Bias(_) => map(source, result, |x| forward(x, &line)),

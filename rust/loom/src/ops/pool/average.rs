@@ -80,10 +80,10 @@ fn halve<V: Vector>(geometry: &Geometry, x: &[V::Element], y: &mut [V::Element])
     for row in 0..geometry.output[1] {
         for column in (0..columns).step_by(LANES) {
             let place = |down, right| from(2 * row + down, 2 * column + right, width, x.len());
-            let load = |range| load::<V>(&x[range]);
             // The tree joins elements two apart first, which lie above each other.
-            let (left, right) =
-                (load(place(0, 0)) + load(place(1, 0))).unzip(load(place(0, LANES)) + load(place(1, LANES)));
+            let even = load::<V>(&x[place(0, 0)]) + load(&x[place(1, 0)]);
+            let odd = load::<V>(&x[place(0, LANES)]) + load(&x[place(1, LANES)]);
+            let (left, right) = even.unzip(odd);
             // The tree's lanes start from 0, which makes the sum of negative zeros positive.
             let sum = left + right + V::splat(V::Element::ZERO);
             let results = from(row, column, columns, y.len());

@@ -92,9 +92,8 @@ fn halve<V: Vector>(geometry: &Geometry, x: &[V::Element], y: &mut [V::Element],
     for row in 0..geometry.output[1] {
         for column in (0..columns).step_by(LANES) {
             let place = |down, right| from(2 * row + down, 2 * column + right, width, x.len());
-            let load = |range| load::<V>(&x[range]);
-            let (upper_left, upper_right) = load(place(0, 0)).unzip(load(place(0, LANES)));
-            let (lower_left, lower_right) = load(place(1, 0)).unzip(load(place(1, LANES)));
+            let (upper_left, upper_right) = load::<V>(&x[place(0, 0)]).unzip(load(&x[place(0, LANES)]));
+            let (lower_left, lower_right) = load::<V>(&x[place(1, 0)]).unzip(load(&x[place(1, LANES)]));
             let mut best = (upper_left, V::constant(0.0));
             for (number, candidate) in [upper_right, lower_left, lower_right].into_iter().enumerate() {
                 let wins = V::or(candidate.gt(best.0), V::not(candidate.eq(candidate)));

@@ -3,7 +3,7 @@
 use super::Update;
 use super::table::{MOMENTS, Rule, RuleVisitor, SCALARS};
 use crate::Result;
-use crate::ops::element_loops::first;
+use crate::ops::element_loops::{first, load};
 use crate::ops::segment;
 use crate::ops::update::gpu::MOMENT_NAMES;
 use crate::ops::{Args, Operation};
@@ -67,6 +67,16 @@ struct Sums<'a, 'b, V: Vector> {
     vector: PhantomData<V>,
 }
 
+/// A vector's elements of what may be absent, as a rule's further moments are: zeros then. A function, since a closure that
+/// is called at several places is compiled for no instruction set.
+#[inline(always)]
+fn part<V: Vector>(of: &[V::Element], start: usize, end: usize) -> V {
+    match of.get(start..end) {
+        Some(part) => load(part),
+        None => V::splat(V::Element::ZERO),
+    }
+}
+
 impl<V: Vector> RuleVisitor for Sums<'_, '_, V> {
     type Output = [V::Element; 2];
 
@@ -78,16 +88,17 @@ impl<V: Vector> RuleVisitor for Sums<'_, '_, V> {
         let (mut weights, mut directions) = (zero, zero);
         for start in (0..w.len()).step_by(LANES) {
             let end = w.len().min(start + LANES);
-            let load = |from: &[V::Element]| match from.get(start..end) {
-                Some(whole) if whole.len() == LANES => V::load(whole),
-                Some(rest) => V::load_partial(rest),
-                None => zero,
-            };
-            let x = load(w);
-            let direction = rule.direction(scalars, x, load(g), moments.map(load));
+            let x = part::<V>(w, start, end);
+            let mut at = [zero; MOMENTS];
+            for (at, moment) in at.iter_mut().zip(moments) {
+                *at = part(moment, start, end);
+            }
+            let direction = rule.direction(scalars, x, part(g, start, end), at);
             let mut squares = [x * x, direction * direction];
             if end - start < LANES {
-                squares = squares.map(|square| first::<V>(end - start, square));
+                for square in &mut squares {
+                    *square = first(end - start, *square);
+                }
             }
             weights = weights + squares[0];
             directions = directions + squares[1];
