@@ -1,5 +1,8 @@
 //! What is known of a GPU before it is opened.
 
+/// The number of the vendor on whose hardware kernels that wait for each other have been run.
+const NVIDIA: u32 = 0x10de;
+
 /// What is known of a GPU before it is opened.
 #[derive(Clone, Debug)]
 pub struct Adapter {
@@ -27,6 +30,8 @@ pub struct Adapter {
     pub cooperative_matrices: bool,
     /// Whether the time a frame takes can be measured on the device.
     pub timestamps: bool,
+    /// Whether a workgroup that has started goes on while others wait for it, which no interface promises.
+    pub keeps_running: bool,
 }
 
 impl std::fmt::Display for Adapter {
@@ -104,5 +109,8 @@ pub(super) fn describe(index: usize, adapter: &wgpu::Adapter) -> Adapter {
         subgroup_threads: subgroup_threads(adapter),
         cooperative_matrices: multiplies_cooperatively(adapter),
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+        keeps_running: info.vendor == NVIDIA
+            && info.backend == wgpu::Backend::Vulkan
+            && info.device_type != wgpu::DeviceType::Cpu,
     }
 }

@@ -103,6 +103,7 @@ impl Gpu {
             // Kernels count places in 32 bits.
             max_binding: limits.max_storage_buffer_binding_size.min(u32::MAX.into()) as usize,
             max_groups: limits.max_compute_workgroups_per_dimension as usize,
+            concurrent_groups: 0,
             speeds: Speeds::SHIPPED,
         };
         let arrayed_operands = match features.contains(BINDING_ARRAYS) {
@@ -132,9 +133,12 @@ impl Gpu {
         })
     }
 
-    /// The same, which goes by these speeds from now on.
+    /// The same, whose speeds these are.
     pub(super) fn with_speeds(mut self, speeds: Speeds) -> Self {
         self.capabilities.speeds = speeds;
+        if self.adapter.keeps_running {
+            self.capabilities.concurrent_groups = speeds.processors as usize;
+        }
         self
     }
 

@@ -28,6 +28,9 @@ pub struct Capabilities {
     pub max_binding: usize,
     /// Workgroups in one dimension of a dispatch.
     pub max_groups: usize,
+    /// Workgroups of any kernel that certainly run at the same time, so that one may wait for another; 0 where
+    /// nothing is known.
+    pub concurrent_groups: usize,
     /// How fast it is.
     pub speeds: Speeds,
 }

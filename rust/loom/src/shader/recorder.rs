@@ -162,6 +162,8 @@ pub struct Recorder<'a> {
     pub workgroup_storage: usize,
     /// Threads of every subgroup that kernels may count on, 0 for none.
     pub subgroup_threads: usize,
+    /// Workgroups that kernels may count on to run at the same time, 0 for none.
+    pub concurrent_groups: usize,
     /// Where each row is, for rows that are at places of their own: the number of its sequence, and how many of that
     /// one's steps have been seen before the step table counts on.
     pub row_places: Option<Operand>,
@@ -198,6 +200,7 @@ impl<'a> Recorder<'a> {
             max_binding: capabilities.max_binding,
             workgroup_storage: capabilities.workgroup_storage,
             subgroup_threads: capabilities.subgroup_threads,
+            concurrent_groups: capabilities.concurrent_groups,
             row_places: None,
             places_later: false,
             recorded: Vec::new(),
@@ -225,6 +228,7 @@ impl<'a> Recorder<'a> {
             max_binding: self.max_binding,
             workgroup_storage: self.workgroup_storage,
             subgroup_threads: self.subgroup_threads,
+            concurrent_groups: self.concurrent_groups,
             ..self.device.capabilities()
         }
     }

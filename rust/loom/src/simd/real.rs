@@ -334,7 +334,7 @@ pub trait Words: Copy + Send + Sync + 'static {
             }
         }
         // SAFETY: arrays of 16 words.
-        words.map(|words| unsafe { Self::load(words.as_ptr().cast()) })
+        array_of(|j| unsafe { Self::load(words[j].as_ptr().cast()) })
     }
 
     /// Sixteen bytes, `offset` bytes after each of these places, as words turned round: vector `j` has the word `j` of
@@ -352,7 +352,7 @@ pub trait Words: Copy + Send + Sync + 'static {
             }
         }
         // SAFETY: arrays of 16 words.
-        words.map(|words| unsafe { Self::load(words.as_ptr().cast()) })
+        array_of(|j| unsafe { Self::load(words[j].as_ptr().cast()) })
     }
 
     /// The entry of a table for each byte, all of which are below 16.

@@ -8,6 +8,7 @@ mod measure;
 mod setting;
 
 use super::device::Gpu;
+use crate::shader::Speeds;
 use crate::{Error, Result};
 use setting::{Tuning, VARIABLE};
 
@@ -20,7 +21,7 @@ pub(super) fn tuned(gpu: Gpu) -> Result<Gpu> {
     let asked = Tuning::named(&std::env::var(VARIABLE).unwrap_or_default())?;
     let tuning = asked.unwrap_or_else(|| Tuning::by_itself(gpu.adapter()));
     if tuning == Tuning::Off {
-        return Ok(gpu);
+        return Ok(if Tuning::is_shipped(gpu.adapter()) { gpu.with_speeds(Speeds::SHIPPED) } else { gpu });
     }
     let kept = match kept::folder() {
         Some(folder) => kept::or_made(&folder, gpu.adapter(), tuning, || measure::speeds(&gpu, tuning)),
@@ -42,7 +43,6 @@ mod tests {
     use super::*;
     use crate::gpu::adapter::Adapter;
     use crate::gpu::testing;
-    use crate::shader::Speeds;
 
     /// Measured, kept, found again, and measured anew where it is of another driver or nothing to go by.
     #[test]

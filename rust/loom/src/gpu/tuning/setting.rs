@@ -46,10 +46,14 @@ impl Tuning {
         }
     }
 
+    /// Whether the shipped speeds are this adapter's.
+    pub(super) fn is_shipped(adapter: &Adapter) -> bool {
+        SHIPPED.iter().any(|name| adapter.name.contains(name))
+    }
+
     /// What is done where nothing is asked for.
     pub(super) fn by_itself(adapter: &Adapter) -> Self {
-        let is_shipped = SHIPPED.iter().any(|name| adapter.name.contains(name));
-        if adapter.software || is_shipped { Self::Off } else { Self::Quick }
+        if adapter.software || Self::is_shipped(adapter) { Self::Off } else { Self::Quick }
     }
 }
 

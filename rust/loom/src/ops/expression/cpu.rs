@@ -234,7 +234,8 @@ impl<T: Real> Pass<'_, T> {
     fn three<V: Vector<Element = T>>(&mut self, f: impl Fn(V, V, V) -> V) {
         let [a, b, c] = self.operands;
         for i in 0..self.vectors.min(VECTORS) {
-            let [a, b, c] = [a, b, c].map(|operand| V::load(&self.registers[operand][i]));
+            let (a, b) = (V::load(&self.registers[a][i]), V::load(&self.registers[b][i]));
+            let c = V::load(&self.registers[c][i]);
             f(a, b, c).store(&mut self.registers[self.to][i]);
         }
     }

@@ -117,5 +117,9 @@ fn pair<V: Vector>(a: &[V::Element], other: &[V::Element], target: impl Fn(V, V)
             *sum = *sum + product;
         }
     }
-    sums.map(V::reduce_sum)
+    let mut totals = [V::Element::ZERO; Measure::SUMS];
+    for (total, sum) in totals.iter_mut().zip(sums) {
+        *total = sum.reduce_sum();
+    }
+    totals
 }

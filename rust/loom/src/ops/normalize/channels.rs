@@ -3,7 +3,7 @@
 use super::{ChannelMoments, ChannelNormalize, RunningAverage, no_weight};
 use crate::Result;
 use crate::ops::bias::CHUNK;
-use crate::ops::element_loops::{PASS, lane_sums, load, map, map2, rows_per_task, store};
+use crate::ops::element_loops::{PASS, lane_sums, load, map_inline, rows_per_task, store};
 use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 use std::ops::Range;
@@ -225,9 +225,10 @@ impl<T: Real> Apply<'_, T> {
         let line: Factors<V> = self.factors(channel);
         let source = &self.source[start..start + result.len()];
         match self.shift {
-            Shift::Bias(_) => map(source, result, |x| forward(x, &line)),
+            Shift::Bias(_) => map_inline!(source => result, |x: V| forward(x, &line)),
             Shift::Batch { .. } => {
-                map2(source, &self.x[start..start + result.len()], result, |dy, x| backward(dy, x, &line));
+                let x = &self.x[start..start + result.len()];
+                map_inline!(source, x => result, |dy: V, x| backward(dy, x, &line));
             }
         }
     }

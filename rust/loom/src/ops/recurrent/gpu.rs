@@ -1,5 +1,5 @@
-//! The loop on a GPU: one dispatch for each direction goes through all steps, unless the weights are so many that
-//! each step is better a dispatch of its own.
+//! The loop on a GPU: one dispatch for each direction goes through all steps, a workgroup for some rows. Where weights are
+//! many, workgroups share out the units as well, and stay, or each step is a dispatch of its own.
 
 use super::gpu_kernel::{ROWS, RowKernel, UNROLLED, sum_over};
 use super::gpu_operands::{BackwardOperands, ForwardOperands};
@@ -117,6 +117,12 @@ impl Recurrent {
         let gates = cell.gates() * units;
         let operands = ForwardOperands::new(self, recorder, direction)?;
         let quantized = self.quantized_weight(recorder, &operands.weight, direction)?;
+        if quantized.is_none()
+            && self.has_resident_units()
+            && let Some(shares) = self.resident_forward(recorder)
+        {
+            return self.record_resident_forward(recorder, operands, direction, &shares);
+        }
         if quantized.is_none() && self.is_stepwise() {
             return self.record_forward_steps(recorder, operands, direction);
         }
@@ -200,7 +206,7 @@ impl Recurrent {
             ),
             _ => (self.cell_start(0..gates), self.products("before", 0..gates, quantized)),
         };
-        format!("{start}{products}\n{}", self.cell_forward("hold[cells + unit]"))
+        format!("{start}{products}\n{}{}", self.cell_forward("hold[cells + unit]"), self.cell_kept())
     }
 
     /// WGSL of the first half of a step backward of a GRU that resets first, of all units.
@@ -228,6 +234,11 @@ impl Recurrent {
     fn record_backward(&self, recorder: &mut Recorder<'_>, direction: usize) -> Result<()> {
         let (units, cell) = (self.units, self.cell);
         let operands = BackwardOperands::new(self, recorder, direction)?;
+        if self.has_resident_units()
+            && let Some(shares) = self.resident_backward(recorder)
+        {
+            return self.record_resident_backward(recorder, operands, direction, &shares);
+        }
         if self.is_stepwise() {
             return self.record_backward_steps(recorder, operands, direction);
         }
@@ -240,7 +251,7 @@ impl Recurrent {
         let term =
             |k: &str| format!("    sum = fma(hold[shares + {k}], Lanes(weight[({k}) * UNITS + unit]), sum);");
         let share = |gate: usize| format!("hold[shares + {gate}u * UNITS + unit]");
-        let step = self.cell_backward("hold[cells + unit]", share);
+        let step = self.cell_backward("hold[cells + unit]", share).whole();
         let (candidate, step, summed) = match resets_first {
             false => (String::new(), step, "GATES * UNITS"),
             true => (self.backward_candidate(barrier(fits)), self.reset_gradient() + &step, "2u * UNITS"),
@@ -266,6 +277,26 @@ impl GpuOperation for Recurrent {
                 Direction::WeightGradient => {
                     return Err(Error::Internal("a recurrence's weight gradient is a product".into()));
                 }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Recurrent {
+    /// Records workgroups that stay, however few weights there are.
+    pub(super) fn record_resident(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        for direction in 0..self.directions {
+            let missing = || Error::Internal("no workgroups that stay fit".into());
+            if self.direction == Direction::Forward {
+                let shares = self.resident_forward(recorder).ok_or_else(missing)?;
+                let operands = ForwardOperands::new(self, recorder, direction)?;
+                self.record_resident_forward(recorder, operands, direction, &shares)?;
+            } else {
+                let shares = self.resident_backward(recorder).ok_or_else(missing)?;
+                let operands = BackwardOperands::new(self, recorder, direction)?;
+                self.record_resident_backward(recorder, operands, direction, &shares)?;
             }
         }
         Ok(())

@@ -40,8 +40,7 @@ impl Recurrent {
         text
     }
 
-    /// From `z0`, `z1`, ... and `old`, h before the step, to `h`, with what is kept. `cells` is where an LSTM's c
-    /// lies.
+    /// From `z0`, `z1`, ... and `old`, h before the step, to `h`. `cells` is where an LSTM's c lies.
     pub(super) fn cell_forward(&self, cells: &str) -> String {
         let mut text = String::new();
         let out = &mut text;
@@ -70,8 +69,13 @@ impl Recurrent {
                 add_line!(out, "let h = fma(z, old - n, n);");
             }
         }
+        text
+    }
+
+    /// Keeps what the gradient needs of [`cell_forward`](Self::cell_forward).
+    pub(super) fn cell_kept(&self) -> String {
         let early: &[&str] = if self.cell == Cell::ResetFirstGru { &["r", "q"] } else { &[] };
-        text + &self.keep(|name| !early.contains(&name))
+        self.keep(|name| !early.contains(&name))
     }
 
     /// The first half of a step of a GRU that resets first: from `z0` and `old` to `q`, `r h`, with what is kept.
@@ -104,17 +108,28 @@ impl Recurrent {
         )
     }
 
-    /// From `dh` (and `dq`, the gradient of `r h` where that is multiplied) to the gradients of the gates and to `direct`, what of it does not pass through the product.
-    /// `cells` is where the gradient of an LSTM's c lies, `share` where that of the state's share of a gate does.
-    pub(super) fn cell_backward(&self, cells: &str, share: impl Fn(usize) -> String) -> String {
+    /// From `dh` (and `dq`, the gradient of `r h` where that is multiplied) to the gradients of the gates and to
+    /// `direct`, what of it does not pass through the product. `cells` is where the gradient of an LSTM's c lies, `share`
+    /// where that of the state's share of a gate does.
+    pub(super) fn cell_backward(&self, cells: &str, share: impl Fn(usize) -> String) -> CellGradient {
         let cell = self.cell;
-        let mut text = String::new();
-        let out = &mut text;
+        let mut loads = String::new();
         let kept = kept(cell);
         for (number, name) in kept.iter().enumerate() {
             let at = format!("(time * {}u + {number}u) * UNITS + unit", kept.len());
-            add_line!(out, "let {name} = load_saved(first, {at});");
+            add_line!(&mut loads, "let {name} = load_saved(first, {at});");
         }
+        if cell == Cell::Lstm {
+            add_line!(&mut loads, "var last: Lanes;");
+            add_line!(&mut loads, "if step > 0u {{");
+            add_line!(&mut loads, "    last = load_saved(first, (earlier * 5u + 4u) * UNITS + unit);");
+            add_line!(&mut loads, "}} else {{");
+            add_line!(&mut loads, "    last = initial_state(first, UNITS + unit);\n}}");
+        } else if cell.is_gru() {
+            add_line!(&mut loads, "let old = load_before(first, time * UNITS + unit);");
+        }
+        let mut text = String::new();
+        let out = &mut text;
         add_line!(out, "let one = Lanes(1.0);");
         // A gate's gradient, and where they differ that of the state's share.
         let gates: &[[&str; 2]] = match cell {
@@ -124,11 +139,6 @@ impl Recurrent {
                 add_line!(out, "let t = tanh_of(c);");
                 add_line!(out, "let after = {cells};");
                 add_line!(out, "let dc = after + dh * o * (one - t * t);");
-                add_line!(out, "var last: Lanes;");
-                add_line!(out, "if step > 0u {{");
-                add_line!(out, "    last = load_saved(first, (earlier * 5u + 4u) * UNITS + unit);");
-                add_line!(out, "}} else {{");
-                add_line!(out, "    last = initial_state(first, UNITS + unit);\n}}");
                 add_line!(out, "{cells} = select(after, dc * f, real);");
                 &[
                     ["dc * g * (i * (one - i))"; 2],
@@ -138,12 +148,10 @@ impl Recurrent {
                 ]
             }
             Cell::Gru => {
-                add_line!(out, "let old = load_before(first, time * UNITS + unit);");
                 add_line!(out, "let dn = dh * (one - z) * (one - n * n);");
                 &[["dn * z2 * (r * (one - r))"; 2], ["dh * (old - n) * (z * (one - z))"; 2], ["dn", "dn * r"]]
             }
             Cell::ResetFirstGru => {
-                add_line!(out, "let old = load_before(first, time * UNITS + unit);");
                 add_line!(out, "let dn = dh * (one - z) * (one - n * n);");
                 &[
                     ["dq * old * (r * (one - r))"; 2],
@@ -152,10 +160,11 @@ impl Recurrent {
                 ]
             }
         };
+        let mut stores = String::new();
         if self.cell_gradients {
             let state = if cell == Cell::Lstm { "dc" } else { "dh" };
             let at = "(time * DIRECTIONS + DIRECTION) * UNITS + unit";
-            add_line!(out, "store_cell_gradient(first, {at}, select(Lanes(), {state}, real));");
+            add_line!(&mut stores, "store_cell_gradient(first, {at}, select(Lanes(), {state}, real));");
         }
         for (number, [input, through_state]) in gates.iter().enumerate() {
             let at = format!("(time * GATES + {number}u) * UNITS + unit");
@@ -165,10 +174,10 @@ impl Recurrent {
                 add_line!(out, "{} = d{number};", share(number));
             }
             if cell.splits_gradient() {
-                add_line!(out, "store_share(first, {at}, d{number});");
-                add_line!(out, "store_dx(first, {at}, select(Lanes(), {input}, real));");
+                add_line!(&mut stores, "store_share(first, {at}, d{number});");
+                add_line!(&mut stores, "store_dx(first, {at}, select(Lanes(), {input}, real));");
             } else {
-                add_line!(out, "store_dx(first, {at}, d{number});");
+                add_line!(&mut stores, "store_dx(first, {at}, d{number});");
             }
         }
         let direct = match cell {
@@ -177,6 +186,23 @@ impl Recurrent {
             _ => "Lanes()",
         };
         add_line!(out, "let direct = {direct};");
-        text
+        CellGradient { loads, gates: text, stores }
+    }
+}
+
+/// WGSL of one unit's step backward, in the order in which it has to come.
+pub(super) struct CellGradient {
+    /// Reads what the step forward has left.
+    pub(super) loads: String,
+    /// Makes the gradients.
+    pub(super) gates: String,
+    /// Writes them where others than this loop read them.
+    pub(super) stores: String,
+}
+
+impl CellGradient {
+    /// All of it, one after the other.
+    pub(super) fn whole(self) -> String {
+        self.loads + &self.gates + &self.stores
     }
 }

@@ -145,7 +145,7 @@ impl Recurrent {
                 .write("next", "f32", next.clone())
                 .read("weight", "f32", weight.clone())
                 .section("START", self.cell_start(0..gates))
-                .section("STEP", self.cell_forward("cells[held]"))
+                .section("STEP", self.cell_forward("cells[held]") + &self.cell_kept())
                 .section(
                     "LAST_CELLS",
                     where_cells("store_state(first, STATE_AT + UNITS + unit, cells[held]);"),
@@ -195,7 +195,7 @@ impl Recurrent {
                     "NO_CELLS",
                     where_cells("if constants.left == TIME {\n        cells[held] = 0.0;\n    }"),
                 )
-                .section("STEP", self.cell_backward("cells[held]", share))
+                .section("STEP", self.cell_backward("cells[held]", share).whole())
                 .section(
                     "LAST_CELLS",
                     where_cells("store_state(first, STATE_AT + UNITS + unit, cells[held]);"),

@@ -7,6 +7,7 @@ mod gpu_cell;
 mod gpu_kernel;
 mod gpu_operands;
 mod gpu_quantized;
+mod gpu_resident;
 mod gpu_stepwise;
 #[cfg(test)]
 mod quantized_tests;

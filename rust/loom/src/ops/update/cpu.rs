@@ -5,7 +5,7 @@ use super::{Decision, Optimizer, Update};
 use crate::Result;
 use crate::ops::measure::Action;
 use crate::ops::{Args, Operation, StepValues};
-use crate::simd::{Cpu, Kernel, LANES, Real, Vector};
+use crate::simd::{Cpu, Kernel, LANES, Real, Vector, array_of};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -84,7 +84,7 @@ impl<T: Real> Slice<'_, T> {
             unreachable!("{COUNT} moments of a rule that never has as many");
         }
         let Slice { scalars, w, g, mut moments, .. } = self;
-        let vectors = scalars.map(V::splat);
+        let vectors = array_of(|i| V::splat(scalars[i]));
         let whole = w.len() / LANES * LANES;
         for start in (0..whole).step_by(LANES) {
             let end = start + LANES;

@@ -8,7 +8,7 @@ use crate::ops::segment;
 use crate::ops::update::gpu::MOMENT_NAMES;
 use crate::ops::{Args, Operation};
 use crate::shader::{GpuOperation, OFFSET_ELEMENTS, Operand, Recorder, Shader, THREADS};
-use crate::simd::{Kernel, LANES, Real, Vector};
+use crate::simd::{Kernel, LANES, Real, Vector, array_of};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -83,7 +83,7 @@ impl<V: Vector> RuleVisitor for Sums<'_, '_, V> {
     #[inline(always)]
     fn visit<R: Rule>(self, rule: R) -> [V::Element; 2] {
         let Squares { scalars, w, g, moments, .. } = *self.squares;
-        let scalars = scalars.map(V::splat);
+        let scalars = array_of(|i| V::splat(scalars[i]));
         let zero = V::splat(V::Element::ZERO);
         let (mut weights, mut directions) = (zero, zero);
         for start in (0..w.len()).step_by(LANES) {

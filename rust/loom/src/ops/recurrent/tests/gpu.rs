@@ -68,6 +68,31 @@ fn steps_that_are_dispatches_of_their_own() {
     compare(&op, &setting.run(&case.op), &found);
 }
 
+/// Workgroups that stay through all steps, of which a device that runs one at a time may have one.
+#[test]
+fn workgroups_that_stay() {
+    let Some(gpu) = testing::gpu() else { return };
+    // All units in one workgroup, by tiles of eight units to 32, and one to four vectors of rows.
+    let cells = [(Cell::Lstm, 7), (Cell::Gru, 13), (Cell::Tanh, 31), (Cell::Relu, 32), (Cell::Lstm, 24)];
+    let cases = cells.into_iter().flat_map(|cell| [(cell, 1, true), (cell, 4, false), (cell, 7, true)]);
+    for (((cell, units), rows, mask), directions) in cases.zip([1, 2].into_iter().cycle()) {
+        let case = Case::new(Recurrent { mask, directions, ..op(cell, 4, units) }, rows);
+        let one = |op: &Recurrent, setting: &Setting<f32>| {
+            let found = testing::run_recorded(&gpu, setting, None, |recorder| {
+                recorder.concurrent_groups = 1;
+                op.record_resident(recorder)
+            });
+            compare(&op.clone().into(), &setting.run(op), &found.unwrap());
+        };
+        let setting = case.setting::<f32>();
+        one(&case.op, &setting);
+        let forward = setting.run(&case.op);
+        let forward: Vec<Vec<f32>> = forward.iter().map(|data| data.real().to_vec()).collect();
+        let (op, setting) = case.backward(&forward, &numbers(5, forward[0].len()));
+        one(&op, &setting);
+    }
+}
+
 #[test]
 fn what_software_would_not_finish_is_refused() {
     let Some(gpu) = testing::gpu() else { return };
