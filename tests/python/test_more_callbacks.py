@@ -185,6 +185,19 @@ def test_histograms_of_weights_changes_and_gradients(tmp_path: Path) -> None:
         watcher.plot(name, "biases")
 
 
+@pytest.mark.parametrize("values", [[1.0, 1.0 + 2e-16], [3e7, 3e7], [0.0, 5e-324], [1e30, 1e30]])
+def test_histograms_of_what_hardly_differs(values: list[float]) -> None:
+    net = loom.Sequential([nn.Dense(1, bias=False)], input_shape=2, precision="float64")
+    net.layers[0].weight = np.array([values])
+    watcher = loom.WeightHistograms()
+    still = config(epochs=1, learning_rate=0.0, loss="mse", optimizer="sgd")
+    loom.train(net, (np.zeros((4, 2)), np.zeros((4, 1))), still, callbacks=[watcher])
+    for kept in (watcher.weights, watcher.changes):
+        (entry,) = kept["0.0.0.0.weight"]
+        assert entry.counts.sum() == 2
+        assert (np.diff(entry.edges) > 0).all()
+
+
 # Files
 
 

@@ -83,7 +83,8 @@ def activations(
             the keys, or are zero where it sees none.
 
     Returns:
-        (rows, *output_shape of the layer) by path, in the order that was asked for.
+        (rows, *output_shape of the layer) by path, in the order that was asked for. Of sequences of several
+        lengths there are as many steps as the longest has; those behind a sequence's own mean nothing.
 
     Raises:
         CellIndexError: There is no such layer.
