@@ -238,6 +238,24 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
         loom.ShapeError,
         "SequencePool",
     ),
+    (lambda: classifier().predict(5), loom.ShapeError, "array or a list of samples"),
+    (lambda: classifier().fit([[1, 2], [3]], None, **SETTINGS), loom.DataError, "one for each sample"),
+    (
+        lambda: classifier().evaluate(([[1, 2], [3]], np.float32(1)), loss="mse"),
+        loom.DataError,
+        "each sample",
+    ),
+    (
+        lambda: classifier().fit([[1], [3]], [np.ones(2), np.ones(3)], **{**SETTINGS, "loss": "mse"}),
+        loom.ShapeError,
+        r"one shape, got \(2,\) and \(3,\)",
+    ),
+    (
+        lambda: loom.evaluate(classifier(), ([[1], [3]], [0, 1], {"a": 1}), loss="cross_entropy"),
+        loom.DTypeError,
+        "data: weight",
+    ),
+    (lambda: loom.Trainer(classifier()).step(5, [0]), loom.ShapeError, "array or a list of samples"),
     (lambda: loom.doctor(classifier(), words(4)), loom.ConfigError, "resized"),
     (lambda: loom.find_rate(classifier(), words(4)), loom.ConfigError, "resized"),
     (lambda: loom.save_onnx(classifier(), "/nowhere"), loom.ConfigError, "resized"),
@@ -451,35 +469,3 @@ def test_every_layer_that_takes_lengths_leaves_padding_out() -> None:
         tried.add(config["type"])
     assert tried >= {"dense", "embedding", "gru", "layer_norm", "multi_head_attention", "sequence_pool"}
     assert len(tried) > 25
-
-
-# What looks at samples
-
-
-@pytest.mark.parametrize("name", STEPPED)
-def test_who_looks_at_sequences_of_one_length_sees_no_padding(name: str) -> None:
-    x = np.stack(sequences([5, 5, 5]))
-    net, fixed = network(STEPPED[name], (None, 4)), network(STEPPED[name], (5, 4))
-    found, expected = (each.activations(x, attention=True) for each in (net, fixed))
-    for mine, other in ((found, expected), (found.attention, expected.attention)):
-        assert list(mine) == list(other)
-        for path, values in other.items():
-            np.testing.assert_array_equal(mine[path], values)
-    for each in (net, fixed):
-        each.calibrate(x)
-    for layer, alone in zip(net.layers, fixed.layers, strict=True):
-        assert repr(layer.input_range) == repr(alone.input_range)
-
-
-@pytest.mark.parametrize("name", STEPPED)
-def test_an_observer_changes_nothing_and_sees_no_padding(name: str) -> None:
-    samples = sequences([3, 7, 3])
-    net = network(STEPPED[name], (None, 4))
-    expected = net.predict(samples)
-    recorder = loom.observers.Recorder()
-    observed: Any = net.observe(recorder).predict(samples)
-    assert type(observed) is list
-    for output, alone in zip(observed, expected, strict=True):
-        np.testing.assert_array_equal(output, alone)
-    assert [record[-1].shape for record in recorder.records] == [(2, 3, 3), (1, 7, 3)]
-    assert recorder.records[1][-1].mean == pytest.approx(float(expected[1].mean()), rel=1e-4)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from loom import _native
 from loom._forks import renewed
+from loom._settings.suggestions import shown
 from loom._typing import Foreign, Precision
 from loom.convert import SizedRows, as_real_array
 from loom.data.extents import Samples, capacity
@@ -351,6 +352,10 @@ class Sizing:
             return as_real_array(gradient, self.precision, what=what)
         samples, steps = self.newest
         own = samples.of_length(length)
+        if not isinstance(gradient, Iterable):
+            raise ShapeError(
+                f"{what}: expected one for each of {len(samples)} samples, got {shown(gradient)}"
+            )
         parts = list(gradient)
         if len(parts) != len(samples):
             raise ShapeError(f"{what} has {len(parts)} rows, the forward pass had {len(samples)}")
