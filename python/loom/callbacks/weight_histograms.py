@@ -54,7 +54,8 @@ class WeightHistograms(Callback):
 
     Args:
         sample: (x, y) some samples, on which gradients are computed after each epoch, on a copy of the
-            network; without it there are none.
+            network; of named inputs and outputs dictionaries, whose class weights do not count. Without it
+            there are none.
         frequency: Every so many epochs.
         bins: How many bins.
 
