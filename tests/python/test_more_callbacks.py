@@ -103,6 +103,16 @@ def test_losses_that_are_not_finite_end_the_run() -> None:
     assert calm.stop_reason == "finished"
 
 
+def test_steps_in_which_no_sample_counts_end_no_run() -> None:
+    weight = np.ones(len(X))
+    weight[16:32] = 0.0
+    settings = config(epochs=2, batch_size=16, shuffle=False)
+    result = loom.train(network(), (X, Y, weight), settings, callbacks=[loom.TerminateOnNaN()])
+    assert result.stop_reason == "finished"
+    assert result.skipped_steps == 2
+    assert np.isfinite(result.loss_history).all()
+
+
 @pytest.mark.parametrize("filed", [False, True])
 def test_what_bears_losses_goes_on_to_count(filed: bool, tmp_path: Path) -> None:
     x = X.copy()
