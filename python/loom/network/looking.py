@@ -355,7 +355,11 @@ def chosen_outputs(target: object, shape: tuple[int, ...], rows: int) -> NDArray
         if prod(shape) != 1:
             raise ConfigError(f"which of the outputs {shape} is meant? Give target=, or y= for the loss")
         return np.zeros((rows, axes), np.int64)
-    given = np.asarray(target)
+    try:
+        given = np.asarray(target)
+    except ValueError:
+        # Parts of different lengths.
+        given = np.empty(0, object)
     if given.dtype.kind not in "iu":
         raise ConfigError(
             f"target is the index of an output, a whole number for each axis, got {shown(target)}"
