@@ -17,6 +17,7 @@ from loom._typing import ArrayLike, RealArray
 from loom.convert import as_real_array
 from loom.engine import engine_of
 from loom.engine.labels import as_indices
+from loom.engine.ports import by_name
 from loom.errors import ConfigError, NonFiniteError, ShapeError
 from loom.network import Network
 from loom.network.learning import learning_parameters
@@ -160,6 +161,8 @@ class LBFGS:
         # What losses of one's own take is told by targets.
         config, _ = settled_by_targets(engine, self.config, cast("Any", (x, y)))
         y = cast("Any", as_indices(engine, y, config.loss))
+        if isinstance(config.loss, Mapping):
+            y = cast("Any", by_name("target", y, tuple(config.loss)))
         of_one = isinstance(config.loss, losses.OwnLoss)
         self.config = settled_by_target(engine, config, cast("ArrayLike", y)) if of_one else config
         moved = _Parameters(self.network)

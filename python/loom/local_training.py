@@ -237,6 +237,8 @@ class _Outer:
         self._network, self._shared = network, shared
         self._rate, self._momentum = rate, momentum
         self.state = {name: np.array(values) for name, values in network.state_dict().items()}
+        if not self.state:
+            raise ConfigError("train_locally takes a network with weights; this one has none to learn")
         kept = _kept_names(network)
         self._is_kept = np.concatenate(
             [np.full(values.size, name in kept) for name, values in self.state.items()]
@@ -245,7 +247,7 @@ class _Outer:
         ranks = shared.communicator.size
         self._slices = [share(count, ranks, rank) for rank in range(ranks)]
         self._own = self._slices[shared.communicator.rank]
-        self._dtype = next(iter(self.state.values())).dtype if self.state else np.dtype("float32")
+        self._dtype = next(iter(self.state.values())).dtype
         self._velocity = np.zeros(self._own.stop - self._own.start)
         self.sent = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 from loom import _native
@@ -19,12 +20,13 @@ from loom.network import Network
 from loom.schedules import require_known_epochs, require_known_length
 from loom.training.automatic import is_open, settled_by_target
 from loom.training.config import TrainingConfig, check_training
-from loom.training.feed import Form
+from loom.training.feed import Form, counted_share, shared_out
 from loom.training.labelling import weighed
 from loom.training.named_targets import settled_by_targets
 from loom.training.ported import packed, settled_outputs
 from loom.training.record import record_of
 from loom.training.settings import engine_config, refuse_of_steps, with_own_losses
+from loom.training.sized import dealt
 
 __all__ = ["Trainer"]
 
@@ -117,7 +119,7 @@ class Trainer:
         """Learns from one batch.
 
         Args:
-            x: (rows, *input_shape) the samples; of named inputs a dictionary.
+            x: (rows, *input_shape) the samples; of named inputs a dictionary, of open extents also a list.
             y: (rows, ...) values, or class indices; of named outputs a dictionary.
             weight: (rows,) how much each sample counts; of named outputs a dictionary, where it differs.
 
@@ -136,6 +138,10 @@ class Trainer:
         if config != self.config:
             self._follow(config)
         batch = cast("TrainingBatch", packed(engine, self.config, seen))
+        sizing = engine.sizing
+        if sizing is not None:
+            batches, _ = dealt(engine, self.config, [batch])
+            batch = next(iter(cast("Iterable[TrainingBatch]", batches)))
         if is_open(self.config):
             self._follow(settled_by_target(engine, self.config, batch.target))
         self._form.forget_weights()
@@ -152,5 +158,8 @@ class Trainer:
             record_of(self.network).judged_by = self.config
         if classes != self._classes:
             raise DataError("some batches have class indices as targets and others rows; give one kind only")
+        if sizing is not None:
+            sizing.take_equal([examples])
+            examples = shared_out(examples, counted_share([examples]))
         report = self._trainer.step([examples])
         return report.loss_sum / report.weight if report.weight else float("nan")

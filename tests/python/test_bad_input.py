@@ -10,6 +10,7 @@ import pytest
 
 import loom
 from loom import nn
+from named_outputs import samples, three_heads
 from networks import blobs, cnn, mlp, quiet, weights
 
 X, Y = blobs(rows=40)
@@ -244,3 +245,27 @@ def test_names_of_weights_that_are_none_are_refused() -> None:
         with pytest.raises(loom.ConfigError, match="is no name"):
             net.load_state_dict({**net.state_dict(), key: np.ones(2)})  # type: ignore[dict-item]
     assert weights(net) == before
+
+
+RAGGED = [np.ones((3, 4)), np.ones((3, 5))]
+DEEP: list[tuple[Callable[[loom.Network], object], type[Exception], str]] = [
+    (lambda net: loom.train(net, [(X, Y), (X, 5)], quiet()), loom.DataError, "target"),
+    (lambda net: net.input_gradients(X, target=RAGGED), loom.ConfigError, "whole number for each axis"),
+    (lambda net: net.evaluate((X, Y), loss=[np.ones((2, 4))]), loom.ConfigError, "loss"),
+    (lambda net: net.evaluate((X, Y), loss="mse", metrics=RAGGED), loom.ConfigError, "metric"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(DEEP)))
+def test_arrays_where_none_belong_are_refused_in_words(number: int) -> None:
+    call, error, message = DEEP[number]
+    with pytest.raises(error, match=message):
+        call(mlp())
+
+
+def test_targets_of_all_samples_are_by_name_where_outputs_are() -> None:
+    x, y = samples()
+    config = loom.TrainingConfig(loss={"kind": "cross_entropy", "age": "mse", "place": "mse"})
+    for wrong in (5, {"kind": y["kind"]}):
+        with pytest.raises(loom.DataError, match="target"):
+            loom.LBFGS(three_heads(), config).fit(x, wrong)

@@ -209,6 +209,17 @@ def test_the_best_epoch_of_a_named_output_s_score() -> None:
     assert net.evaluate(held)["kind_f1_score"] == pytest.approx(max(scores), abs=1e-9)
 
 
+class StopAfter(loom.Callback):
+    """Ends training after so many epochs."""
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if epoch + 1 == self.epochs:
+            raise loom.StopTraining
+
+
 def broken_off(net: loom.Network, at: int, callbacks: Any, resume: bool = False, **more: Any) -> None:
     """Trains until Ctrl-C comes after so many batches."""
     seen: list[int] = []
@@ -252,6 +263,25 @@ def test_a_run_that_had_the_best_weights_back_goes_on_from_where_it_was(
             parts = loom.load(tmp_path / "broken.loom")
     rest = loom.train(parts, (X, Y), settings(6), (X_HELD, Y_HELD), callbacks=make(best), resume=True)
     assert rest.loss_history[-1] == result.loss_history[-1]
+    assert parts.fingerprint() == whole.fingerprint()
+
+
+@pytest.mark.parametrize("name", AVERAGES)
+def test_frozen_weights_are_not_rounded_anew(name: str, tmp_path: Path) -> None:
+    """Their rounding by chance was drawn as they were packed; what is lent and taken back draws nothing."""
+
+    def packed() -> loom.Network:
+        net = network()
+        net.morph("int2", rounding="stochastic", where=lambda layer: layer.kind == "dense")
+        net.layers[0].trainable = False
+        return net
+
+    whole, parts = packed(), packed()
+    loom.train(whole, (X, Y), settings(4), callbacks=[AVERAGES[name]()])
+    loom.train(parts, (X, Y), settings(4), callbacks=[AVERAGES[name](), StopAfter(2)])
+    parts.save(tmp_path / "parts.loom", optimizer=True)
+    parts = loom.load(tmp_path / "parts.loom")
+    loom.train(parts, (X, Y), settings(4), callbacks=[AVERAGES[name]()], resume=True)
     assert parts.fingerprint() == whole.fingerprint()
 
 

@@ -204,3 +204,9 @@ def test_what_cannot_be_is_refused() -> None:
             2,
             lambda ranks: loom.train_locally(line(), (X + ranks.rank, Y), config(), distributed=ranks),
         )
+
+
+def test_a_network_without_weights_has_nothing_to_learn() -> None:
+    net = loom.Sequential([nn.Activation("tanh")], input_shape=3)
+    with pytest.raises(loom.ConfigError, match="none to learn"):
+        loom.train_locally(net, (np.ones((4, 3)), np.ones((4, 3))), loom.TrainingConfig(loss="mse"))

@@ -6,6 +6,7 @@ import csv
 import logging
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 import loom
 from loom import nn
+from named_outputs import samples, three_heads
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(96, 4))
@@ -101,6 +103,16 @@ def test_losses_that_are_not_finite_end_the_run() -> None:
     assert calm.stop_reason == "finished"
 
 
+def test_steps_in_which_no_sample_counts_end_no_run() -> None:
+    weight = np.ones(len(X))
+    weight[16:32] = 0.0
+    settings = config(epochs=2, batch_size=16, shuffle=False)
+    result = loom.train(network(), (X, Y, weight), settings, callbacks=[loom.TerminateOnNaN()])
+    assert result.stop_reason == "finished"
+    assert result.skipped_steps == 2
+    assert np.isfinite(result.loss_history).all()
+
+
 @pytest.mark.parametrize("filed", [False, True])
 def test_what_bears_losses_goes_on_to_count(filed: bool, tmp_path: Path) -> None:
     x = X.copy()
@@ -183,6 +195,33 @@ def test_histograms_of_weights_changes_and_gradients(tmp_path: Path) -> None:
         watcher.plot("0.0.0.9.weight")
     with pytest.raises(loom.ConfigError, match="weights, changes"):
         watcher.plot(name, "biases")
+
+
+def test_histograms_of_gradients_of_outputs_with_names() -> None:
+    net, held = three_heads(), samples()
+    losses = {"kind": "cross_entropy", "age": "mse", "place": "huber"}
+    watcher = loom.WeightHistograms(sample=held)
+    settings = config(loss=losses, loss_weights={"age": 0.3}, device="cpu")
+    loom.train(net, held, settings, callbacks=[watcher])
+    before = net.state_dict()
+    # A step of gradient descent by all samples goes by their gradient.
+    loom.train(net, held, replace(settings, batch_size=len(held[0]), optimizer="sgd", learning_rate=1.0))
+    for name, values in net.state_dict().items():
+        norm = watcher.gradients[name][-1].norm
+        assert norm == pytest.approx(np.linalg.norm(before[name] - values), rel=1e-9), name
+
+
+@pytest.mark.parametrize("values", [[1.0, 1.0 + 2e-16], [3e7, 3e7], [0.0, 5e-324], [1e30, 1e30]])
+def test_histograms_of_what_hardly_differs(values: list[float]) -> None:
+    net = loom.Sequential([nn.Dense(1, bias=False)], input_shape=2, precision="float64")
+    net.layers[0].weight = np.array([values])
+    watcher = loom.WeightHistograms()
+    still = config(epochs=1, learning_rate=0.0, loss="mse", optimizer="sgd")
+    loom.train(net, (np.zeros((4, 2)), np.zeros((4, 1))), still, callbacks=[watcher])
+    for kept in (watcher.weights, watcher.changes):
+        (entry,) = kept["0.0.0.0.weight"]
+        assert entry.counts.sum() == 2
+        assert (np.diff(entry.edges) > 0).all()
 
 
 # Files

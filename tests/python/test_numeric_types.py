@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,13 @@ def test_measured_inputs_weigh_the_errors(tmp_path: Path) -> None:
     for each in (net, loaded):
         each[0, 0, 0, 0].weight = turned
     np.testing.assert_array_equal(kept.decoded("weight"), layer.decoded("weight"))
+
+
+def test_what_was_measured_is_kept_with_adapters(tmp_path: Path) -> None:
+    net = mlp().add_adapter(rank=2).calibrate(blobs()[0])
+    net.save(tmp_path / "adapted.loom")
+    for other in (loom.load(tmp_path / "adapted.loom"), copy.deepcopy(net)):
+        assert other.fingerprint() == net.fingerprint()
 
 
 def test_stochastic_rounding_is_unbiased_and_between_neighbours() -> None:

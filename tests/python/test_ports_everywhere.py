@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -409,3 +410,18 @@ def test_files_pickles_receipts_and_runs_know_metrics_by_output(tmp_path: Path) 
     receipt = loom.train(heads(), told, others, receipt=True).receipt
     assert receipt is not None
     assert loom.reproduce(receipt, told).matches
+
+
+def test_training_warns_of_what_an_output_ends_in() -> None:
+    """Nothing takes the softmax of one of several outputs into its loss, which makes another."""
+    (x, y), net = data(60), heads("float32")
+    config = quiet(learning_rate=1e-2)
+    net[0, 3].add(nn.Softmax())
+    with pytest.warns(
+        loom.DoctorWarning, match=r'softmax-before-loss.*"kind".*[Ll]eave the softmax out.*nll'
+    ):
+        loom.train(net, (x, y), config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loom.train(net, (x, y), replace(config, ignore_findings=["softmax-before-loss"]))
+        loom.train(heads("float32"), (x, y), config)

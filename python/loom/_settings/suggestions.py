@@ -61,7 +61,12 @@ def _hint(what: str, given: object, names: list[str]) -> str:
         return f'; it goes by its name, "{name}".'
     if given is None and (said := remark(what, "none")) is not None:
         return f"; {said}."
-    if isinstance(given, (list, tuple)) and len(given) == 1 and given[0] in names:
+    if (
+        isinstance(given, (list, tuple))
+        and len(given) == 1
+        and isinstance(given[0], str)
+        and given[0] in names
+    ):
         return f'; without brackets: "{given[0]}".'
     if not isinstance(given, str) or len(given) > _LONGEST:
         return "."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from loom import losses
 from loom.convert import as_numpy
 from loom.engine import engine_of
 from loom.engine.labels import as_indices
+from loom.errors import DataError
 
 if TYPE_CHECKING:
     from loom._typing import ArrayLike, Foreign
@@ -34,16 +36,35 @@ def gradients_of(
     """
     copy = deepcopy(network).to("cpu")
     y = as_indices(engine_of(copy), y, config.loss)
-    output = copy.forward(as_numpy(x, what="sample"), training=False)
+    named = isinstance(x, Mapping) or engine_of(copy).sizing is not None
+    output = copy.forward(x if named else as_numpy(x, what="sample"), training=False)
+    copy.zero_gradients()
+    if isinstance(config.loss, Mapping):
+        copy.backward(_of_outputs(config, output, y))
+        return _gradients(copy)
     # A softmax that ends a network is the cross-entropy's own.
     absorbed = losses.is_classification(config.loss) and copy.layers[-1].kind == "softmax"
     judge = losses.behind_softmax if absorbed else losses.value_and_gradient
-    copy.zero_gradients()
     copy.backward(
         judge(
             config.loss, output, y, label_smoothing=config.label_smoothing, class_weight=config.class_weight
         )[1]
     )
+    return _gradients(copy)
+
+
+def _of_outputs(config: Any, output: Any, y: Any) -> dict[str, NDArray[Any]]:  # noqa: ANN401 - by name
+    """Returns the gradients of the losses of outputs with names; class weights do not count."""
+    if not isinstance(y, Mapping) or set(y) != set(output):
+        raise DataError(f"sample: targets are by output, of {', '.join(output)}")
+    weights = config.loss_weights or {}
     return {
-        f"{layer.path}.{name}": values for layer in copy.layers for name, values in layer.gradients.items()
+        name: weights.get(name, 1.0) * losses.value_and_gradient(config.loss[name], output[name], y[name])[1]
+        for name in output
+    }
+
+
+def _gradients(network: Any) -> dict[str, NDArray[Any]]:  # noqa: ANN401 - as above
+    return {
+        f"{layer.path}.{name}": values for layer in network.layers for name, values in layer.gradients.items()
     }

@@ -40,14 +40,26 @@ def moving(network: Any) -> dict[str, NDArray[Any]]:  # noqa: ANN401 - whatever 
 def give_back(network: Any, state: Mapping[str, NDArray[Any]]) -> None:  # noqa: ANN401 - as above
     """Gives a network what `moving` has returned.
 
+    What the network has already is not set: weights that stay are not packed anew, which stochastic rounding
+    would draw for.
+
     Args:
         network: The network.
         state: Its weights and states by name.
     """
-    if _still(network):
-        network.load_state_dict(state, strict=False)
+    now = moving(network)
+    if _has_engine(network) and (_still(network) or set(now) == set(state)):
+        kept = lasting(network, now)
+        changed = {
+            name: values for name, values in state.items() if name not in kept or _differ(kept[name], values)
+        }
+        network.load_state_dict(changed, strict=False)
     else:
         network.load_state_dict(state)
+
+
+def _differ(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    return one.shape != other.shape or one.dtype != other.dtype or one.tobytes() != other.tobytes()
 
 
 def lasting(network: Any, state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:  # noqa: ANN401 - as above
@@ -64,13 +76,20 @@ def lasting(network: Any, state: Mapping[str, NDArray[Any]]) -> dict[str, NDArra
     return {name: np.array(values) for name, values in state.items() if name not in carried}
 
 
+def _has_engine(network: Any) -> bool:  # noqa: ANN401 - as above
+    try:
+        engine_of(network)
+    except ConfigError:
+        return False
+    return True
+
+
 def _still(network: Any) -> set[str]:  # noqa: ANN401 - as above
     """Returns the names of parameters in layers whose masters were dropped, but for adapters."""
-    try:
-        engine = engine_of(network)
-    except ConfigError:
+    if not _has_engine(network):
         # Whatever else has a state has all of it.
         return set()
+    engine = engine_of(network)
     native, found = engine.native, set()
     for path, at in engine.layers_by_path():
         names = native.parameter_names(at)

@@ -45,9 +45,15 @@ class TerminateOnNaN(Callback):
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         """Looks at the batch's loss."""
-        if math.isfinite(dict(logs or {}).get("loss", 0.0)):
+        # Where what is not finite raises, a step without a loss is one in which no sample counts, or by which
+        # mixed precision finds its scale.
+        if self._raises() or math.isfinite(dict(logs or {}).get("loss", 0.0)):
             self._seen = 0
             return
         self._seen += 1
         if self._seen > self.patience:
             raise StopTraining(f"the loss of batch {batch} is not finite")
+
+    def _raises(self) -> bool:
+        config = self.params.get("config")
+        return config is not None and config.on_nonfinite == "raise"

@@ -54,7 +54,8 @@ class WeightHistograms(Callback):
 
     Args:
         sample: (x, y) some samples, on which gradients are computed after each epoch, on a copy of the
-            network; without it there are none.
+            network; of named inputs and outputs dictionaries, whose class weights do not count. Without it
+            there are none.
         frequency: Every so many epochs.
         bins: How many bins.
 
@@ -151,7 +152,8 @@ class WeightHistograms(Callback):
     ) -> None:
         numbers = np.asarray(values, np.float64).ravel()
         if numbers.size:
-            counts, edges = np.histogram(numbers, self.bins)
+            finite = numbers[np.isfinite(numbers)]
+            counts, edges = np.histogram(finite, self.bins, _range(finite, self.bins))
             norm = float(np.linalg.norm(numbers))
             kept.setdefault(name, []).append(
                 WeightHistogram(epoch, counts, edges, float(numbers.mean()), norm)
@@ -198,3 +200,15 @@ class WeightHistograms(Callback):
         axes.grid(visible=True, alpha=0.3)
         axes.legend(fontsize=8)
         return finished(figure, path)
+
+
+def _range(numbers: NDArray[np.float64], bins: int) -> tuple[float, float]:
+    """Returns where the first bin begins and the last one ends: as far apart as bins have to be to differ."""
+    if not numbers.size:
+        return 0.0, 1.0
+    low, high = float(numbers.min()), float(numbers.max())
+    least = 2 * bins * float(np.spacing(max(abs(low), abs(high))))
+    if high - low >= least:
+        return low, high
+    beside = max(0.5, least)
+    return low - beside, high + beside

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loom._settings.suggestions import shown
 from loom._typing import ArrayLike, Foreign, Precision
 from loom.convert import as_input, as_numpy
 from loom.errors import DataError, DTypeError, ShapeError
@@ -119,7 +120,13 @@ class Samples:
             elif whole.ndim > 1:
                 self.longest = whole.shape[1]
         else:
-            rows = list(given)
+            try:
+                rows = list(given)
+            except TypeError:
+                each = f"each ({_told(shape)})"
+                raise ShapeError(
+                    f"{what}: expected an array or a list of samples, {each}, got {shown(given)}"
+                ) from None
         if len(rows) == 0:
             raise DataError(f"{what} has no samples")
         self.arrays = [self._sample(row, number, precision, indices) for number, row in enumerate(rows)]

@@ -67,8 +67,7 @@ class SampleTargets:
         self._target = _together(target) if room is None else targets_of_steps(target, samples, classes)
         # Those of steps, one array a sample, are a list.
         self._weight: NDArray[Any] | list[NDArray[Any]] | None = None
-        first = weight[0] if hasattr(weight, "__len__") and len(weight) else 0.0
-        if room is not None and np.ndim(first) > 0:
+        if room is not None and np.ndim(_first(weight)) > 0:
             self._weight = targets_of_steps(weight, samples, None, "data: weight")
         elif weight is not None:
             self._weight = as_numpy(weight, what="data: weight")
@@ -98,7 +97,7 @@ class SampleTargets:
             weight = None if self._weight is None else self._weight[picked]
         if self._room is None:
             if isinstance(self._target, list):
-                return np.stack([self._target[number] for number in picked]), weight
+                return _stacked([self._target[number] for number in picked]), weight
             return self._target[picked], weight
         steps = self._room()
         parts = [self._target[number] for number in picked]
@@ -106,6 +105,24 @@ class SampleTargets:
         for place, part in enumerate(parts):
             weights[place, : len(part)] = 1.0 if weight is None else weight[place]
         return filled_steps(parts, steps), weights
+
+
+def _first(weight: Foreign) -> Any:  # noqa: ANN401 - a number, or those of its steps
+    """Returns the weight of the first sample; a number where that is all there is."""
+    try:
+        return next(iter(weight), 0.0)
+    except TypeError:
+        return 0.0
+
+
+def _stacked(targets: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    shapes = sorted({each.shape for each in targets})
+    if len(shapes) > 1:
+        raise ShapeError(
+            f"data: samples that go through the network together have targets of one shape, got {shapes[0]} "
+            f"and {shapes[1]}"
+        )
+    return np.stack(targets)
 
 
 def _together(target: Foreign) -> NDArray[Any] | list[NDArray[Any]]:

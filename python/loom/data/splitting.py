@@ -246,7 +246,7 @@ def _count(where: str, data: Foreign) -> int:
 
 def _length(where: str, part: Foreign) -> int:
     if isinstance(part, dict):
-        return min(_length(where, each) for each in part.values())
+        return min((_length(where, each) for each in part.values()), default=0)
     if isinstance(part, Padded):
         return _length(where, part.values)
     if isinstance(part, (list, tuple)):

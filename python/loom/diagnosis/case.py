@@ -96,6 +96,7 @@ class Ending:
         high: What it never exceeds.
         absorbed: Whether it is the network's last layer and a plain softmax, which a cross-entropy behind it
             takes into itself.
+        of_several: Whether it is one of several outputs with names, whose losses take no softmax.
     """
 
     path: str
@@ -103,6 +104,7 @@ class Ending:
     low: float
     high: float
     absorbed: bool = False
+    of_several: bool = False
 
 
 @dataclass(frozen=True)

@@ -333,11 +333,14 @@ class Engine:
     # Data
 
     def as_input(self, x: ArrayLike | Mapping[str, ArrayLike]) -> RealArray:
-        """Converts what is to go into the network, as `loom.convert.as_input` does; builds it."""
+        """Converts what is to go into the network, as `loom.convert.as_input` does; builds it.
+
+        Where extents are open, there is room for the steps of the longest sample.
+        """
         self.build()
         ports = self.ports
         if self._sizing is not None:
-            return self._sizing.all_rows(self._sizing.samples(x))
+            return self._sizing.all_rows(self._sizing.samples(x), exact=True)
         if ports is not None:
             return ports.pack(encoded(self.native, x), self.precision)
         known = cast("ArrayLike", encoded(self.native, x))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import RLock
 from typing import Any, TypeAlias, cast
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from loom import _native
 from loom._forks import renewed
+from loom._settings.suggestions import shown
 from loom._typing import Foreign, Precision
 from loom.convert import SizedRows, as_real_array
 from loom.data.extents import Samples, capacity
@@ -178,7 +179,12 @@ class Sizing:
     # Batches
 
     def together(
-        self, samples: _AnySamples, chosen: Sequence[int], beside: Iterable[tuple[int, ...]] = ()
+        self,
+        samples: _AnySamples,
+        chosen: Sequence[int],
+        beside: Iterable[tuple[int, ...]] = (),
+        *,
+        exact: bool = False,
     ) -> NDArray[Any]:
         """Puts samples into rows, and gives the network their extents.
 
@@ -186,32 +192,47 @@ class Sizing:
             samples: The samples.
             chosen: The numbers of those that go into rows.
             beside: The lengths of others, for whose steps there is to be room as well.
+            exact: Whether there is room for the steps of the longest, and no more.
         """
         lengths = [*map(samples.lengths, chosen), *beside]
-        steps = self.room(tuple(map(max, zip(*lengths, strict=True)))) if self.are_sequences else ()
+        longest = tuple(map(max, zip(*lengths, strict=True)))
+        steps = () if not self.are_sequences else longest if exact else self.room(longest)
         rows = samples.rows_of(chosen, steps)
         self.take(rows)
         return rows
 
-    def alike(self, samples: _AnySamples, size: int) -> Iterator[list[int]]:
-        """Yields the numbers of samples that go through together, of like extents, at most `size`."""
+    def alike(self, samples: _AnySamples, size: int, *, exact: bool = False) -> Iterator[list[int]]:
+        """Yields the numbers of samples that go through together, of like extents, at most `size`.
+
+        Args:
+            samples: The samples.
+            size: The most at a time.
+            exact: Whether lengths are to be the same, not just alike.
+        """
         groups: dict[Any, list[int]] = {}
         for number in range(len(samples)):
-            key = (*map(capacity, samples.lengths(number)), *samples.size(number))
+            lengths = samples.lengths(number)
+            key = (*(lengths if exact else map(capacity, lengths)), *samples.size(number))
             groups.setdefault(key, []).append(number)
         for numbers in groups.values():
             for start in range(0, len(numbers), size):
                 yield numbers[start : start + size]
 
-    def all_rows(self, samples: _AnySamples) -> NDArray[Any]:
-        """Puts all samples into rows of one call; those of images have one size."""
+    def all_rows(self, samples: _AnySamples, *, exact: bool = False) -> NDArray[Any]:
+        """Puts all samples into rows of one call; those of images have one size.
+
+        Args:
+            samples: The samples.
+            exact: Whether there is room for the steps of the longest, and no more, so that samples of one
+                length have no padding.
+        """
         sizes = {samples.size(number) for number in range(len(samples))}
         if len(sizes) > 1:
             raise DataError(
                 f"input: the samples of this call have {len(sizes)} different shapes; here all must have "
                 "the same, where train, evaluate and predict take any"
             )
-        return self.together(samples, range(len(samples)))
+        return self.together(samples, range(len(samples)), exact=exact)
 
     def take_equal(self, batches: Sequence[_Examples]) -> None:
         """Gives the network the extents that all batches of one step have.
@@ -268,14 +289,28 @@ class Sizing:
             return filled_steps(made, own.longest)
         return list(made)
 
-    def predict(self, given: Foreign, size: int) -> Any:  # noqa: ANN401 - array, list or a dictionary of such
-        """Returns the output for each sample; see `Network.predict`."""
+    def predict(
+        self,
+        given: Foreign,
+        size: int,
+        compute: Callable[[NDArray[Any], int], NDArray[Any]],
+        *,
+        exact: bool = False,
+    ) -> Any:  # noqa: ANN401 - array, list or a dictionary of such
+        """Returns the output for each sample; see `Network.predict`.
+
+        Args:
+            given: The samples.
+            size: How many are computed at a time.
+            compute: What gives the outputs of rows, so many at a time.
+            exact: Whether rows are to have no padding, so that what looks at them sees none.
+        """
         samples = self.samples(given)
         made: dict[str, list[Any]] = {name: [None] * len(samples) for name in self.output_lengths}
-        for chosen in self.alike(samples, size):
+        for chosen in self.alike(samples, size, exact=exact):
             with self.lock:
-                rows = self.together(samples, chosen)
-                parts = self.split(self._native.predict(rows, size))
+                rows = self.together(samples, chosen, exact=exact)
+                parts = self.split(compute(rows, size))
             for name, part in parts.items():
                 for number, each in zip(chosen, self.cut(part, samples, chosen, name), strict=True):
                     made[name][number] = each
@@ -317,6 +352,10 @@ class Sizing:
             return as_real_array(gradient, self.precision, what=what)
         samples, steps = self.newest
         own = samples.of_length(length)
+        if not isinstance(gradient, Iterable):
+            raise ShapeError(
+                f"{what}: expected one for each of {len(samples)} samples, got {shown(gradient)}"
+            )
         parts = list(gradient)
         if len(parts) != len(samples):
             raise ShapeError(f"{what} has {len(parts)} rows, the forward pass had {len(samples)}")

@@ -48,7 +48,7 @@ def resolve(value: MetricLike) -> Metric | MetricFunction:
     kind = next(iter(value), None) if isinstance(value, Mapping) else value
     if isinstance(kind, str) and kind.startswith(PREFIX):
         return ScikitLearnMetric.from_config(value)
-    if kind in functions():
+    if isinstance(kind, str) and kind in functions():
         raise unknown("metric", kind, [*names(), f"{PREFIX}{kind}"])
     return cast(Metric, FAMILY.resolve(value))  # never a bare name: every metric is a class
 

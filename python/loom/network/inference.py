@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -51,9 +52,10 @@ def predict(self: HasEngine, x: ArrayLike | Mapping[str, ArrayLike], batch_size:
             return engine.native.predict(x, batch_size)
     size = whole("predict", "batch_size", batch_size, least=1)
     sizing = engine.sizing
-    if sizing is not None and not engine.observation.active:
+    if sizing is not None:
         engine.check_thread()
-        return cast("RealArray", sizing.predict(x, size))
+        made = sizing.predict(x, size, partial(_batch, engine), exact=engine.observation.active)
+        return cast("RealArray", made)
     array = engine.as_input(x)
     ports = engine.ports
     if ports is not None and ports.outputs:

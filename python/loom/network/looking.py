@@ -83,7 +83,8 @@ def activations(
             the keys, or are zero where it sees none.
 
     Returns:
-        (rows, *output_shape of the layer) by path, in the order that was asked for.
+        (rows, *output_shape of the layer) by path, in the order that was asked for. Of sequences of several
+        lengths there are as many steps as the longest has; those behind a sequence's own mean nothing.
 
     Raises:
         CellIndexError: There is no such layer.
@@ -354,7 +355,11 @@ def chosen_outputs(target: object, shape: tuple[int, ...], rows: int) -> NDArray
         if prod(shape) != 1:
             raise ConfigError(f"which of the outputs {shape} is meant? Give target=, or y= for the loss")
         return np.zeros((rows, axes), np.int64)
-    given = np.asarray(target)
+    try:
+        given = np.asarray(target)
+    except ValueError:
+        # Parts of different lengths.
+        given = np.empty(0, object)
     if given.dtype.kind not in "iu":
         raise ConfigError(
             f"target is the index of an output, a whole number for each axis, got {shown(target)}"

@@ -111,7 +111,7 @@ def calibrate(self: NetworkT, x: ArrayLike, percentile: float = 99.9, batch_size
 
     Args:
         x: (rows, *input_shape) samples that are like what the network will see; some
-            hundreds will do.
+            hundreds will do. Sequences should be of one length: padding counts otherwise.
         percentile: Which percentile of the magnitudes, above 0 and up to 100.
         batch_size: How many are computed at a time.
 

@@ -36,6 +36,7 @@ __all__ = [
     "copied",
     "counted_share",
     "require_known_length",
+    "shared_out",
 ]
 
 Examples: TypeAlias = "tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]"
@@ -432,7 +433,7 @@ class BatchFeed:
             self._form.sizing.take_equal(batches)
             self.newest = batches
             share = counted_share(batches)
-            batches = [_shared_out(batch, share) for batch in batches]
+            batches = [shared_out(batch, share) for batch in batches]
         if shared is not None:
             if len(batches) > 1:
                 raise ConfigError(
@@ -455,8 +456,13 @@ def counted_share(batches: Sequence[Examples]) -> float:
     return total / rows or 1.0
 
 
-def _shared_out(examples: Examples, share: float) -> Examples:
-    """Returns examples whose weights make of the mean over rows the one that is wanted."""
+def shared_out(examples: Examples, share: float) -> Examples:
+    """Returns examples whose weights make of the mean over rows the one that is wanted.
+
+    Args:
+        examples: The examples.
+        share: What a row counts on average, as `counted_share` says.
+    """
     x, y, weight = examples
     return (x, y, weight / share) if isinstance(weight, DividedWeights) else examples
 

@@ -319,7 +319,9 @@ def together(found: list[NDArray[Any]]) -> NDArray[Any] | None:
     Args:
         found: The arrays.
     """
-    same = len({array.dtype.kind for array in found}) == 1 and len({array.shape[1:] for array in found}) == 1
+    # A single number has no rows.
+    extents = {array.shape[1:] if array.ndim else None for array in found}
+    same = len({array.dtype.kind for array in found}) == 1 and len(extents) == 1 and None not in extents
     return np.concatenate(found) if same else None
 
 

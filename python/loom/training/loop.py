@@ -43,7 +43,7 @@ from loom.training.run_keeper import RunKeeper
 from loom.training.settings import TargetRule, engine_config, with_own_losses
 from loom.training.shard_feed import ShardFeed
 from loom.training.sharing import Sharing
-from loom.training.signs import case_of, refuse_batches_of_one, warn_of_mistakes
+from loom.training.signs import case_of, refuse_batches_of_one, warn_of_endings, warn_of_mistakes
 from loom.training.trainable import TrainableNetwork
 from loom.training.witness import Witness, device_identity
 
@@ -108,9 +108,11 @@ class Run:
         _native.check_examples(self.engine.native, self.settings, self.feed.first)
         if isinstance(self.feed, ArrayFeed):
             refuse_batches_of_one(self.engine, len(self.feed.first[0]), config.batch_size)
-        if case is not None:
-            with interrupts.open:
+        with interrupts.open:
+            if case is not None:
                 warn_of_mistakes(case, config.ignore_findings)
+            elif not self.resumed and ALL not in config.ignore_findings:
+                warn_of_endings(self.engine, config)
         self.total_steps = self.feed.total_steps(config)
         if shared is not None:
             identity = run_identity(data, validation, config, observe, tween)

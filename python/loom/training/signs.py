@@ -17,13 +17,14 @@ from loom.data import ArraySource, Source
 from loom.diagnosis import DoctorWarning, look
 from loom.diagnosis.batches import batch_of_one
 from loom.diagnosis.case import Case, Rows, ending, ending_of, stages
+from loom.diagnosis.output import look_at_output
 from loom.engine import Engine
 from loom.errors import ConfigError
 from loom.metrics import MetricLike
 from loom.training.config import TrainingConfig
 from loom.training.feed import Examples
 
-__all__ = ["case_of", "cases_of_ports", "refuse_batches_of_one", "warn_of_mistakes"]
+__all__ = ["case_of", "cases_of_ports", "refuse_batches_of_one", "warn_of_endings", "warn_of_mistakes"]
 
 _PACKAGE = str(Path(__file__).parents[1])
 
@@ -117,7 +118,9 @@ def cases_of_ports(
         last = ending_of(own) if name in ends else ending(engine, found)
         outputs[name] = case(
             Rows(some, y[name], complete),
-            ending=replace(last, absorbed=False) if last is not None and name in ends else last,
+            ending=(
+                replace(last, absorbed=False, of_several=True) if last is not None and name in ends else last
+            ),
             output_shape=shape,
             loss=losses.name_of(by_name[name]),
             # Inputs are looked at by themselves.
@@ -145,6 +148,34 @@ def warn_of_mistakes(case: Case, ignored: Sequence[str]) -> None:
     for found in look(replace(case, hints=False)):
         if found.severity == "warning" and found.name not in ignored:
             warnings.warn(str(found), DoctorWarning, stacklevel=_depth())
+
+
+_ENDINGS = (
+    "softmax-before-loss",
+    "sigmoid-before-loss",
+    "relu-before-loss",
+    "bounded-logits",
+    "logits-with-nll",
+)
+
+
+def warn_of_endings(engine: Engine, config: TrainingConfig) -> None:
+    """Warns of outputs with names that end in what their losses do by themselves.
+
+    Args:
+        engine: The network's.
+        config: How the training goes.
+    """
+    ports = engine.ports
+    if ports is None or not ports.outputs:
+        return
+    # What outputs end in has nothing to do with their targets.
+    nothing = {name: np.zeros((1, 1)) for name in ports.output_names}
+    for name, case in cases_of_ports(engine, config, {}, nothing, complete=False)[1].items():
+        for found in look_at_output(case):
+            if found.name in _ENDINGS and found.name not in config.ignore_findings:
+                told = replace(found, seen=f'Output "{name}": {found.seen}')
+                warnings.warn(str(told), DoctorWarning, stacklevel=_depth())
 
 
 def refuse_batches_of_one(engine: Engine, rows: int, size: int) -> None:

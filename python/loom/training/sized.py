@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from loom._settings.suggestions import shown
 from loom._typing import Foreign
 from loom.convert import as_numpy
 from loom.data import ArraySource, Data, Padded, TrainingBatch
@@ -66,7 +67,7 @@ def _targets_of(sizing: Sizing, data: object) -> list[TrainingBatch]:
     batches = [
         TrainingBatch(*each) if isinstance(each, tuple) and 2 <= len(each) <= 3 else each for each in given
     ]
-    if not all(isinstance(each, TrainingBatch) for each in batches):
+    if not all(isinstance(each, TrainingBatch) and _has_rows(each.target) for each in batches):
         return []
     if not (sizing.has_steps or None in sizing.output_shape):
         return [
@@ -167,13 +168,25 @@ def _aim(engine: Engine, config: TrainingConfig) -> _Aim:
 
 def _pair(data: object) -> TrainingBatch | None:
     """Returns data that is a single pair; None where it is iterated."""
-    if isinstance(data, TrainingBatch):
-        return data
     if isinstance(data, tuple) and data and not all(isinstance(each, TrainingBatch) for each in data):
         if len(data) not in {2, 3}:
             raise DataError(f"data: expected (x, y) or (x, y, weight), got a tuple of {len(data)}")
-        return TrainingBatch(*data)
-    return None
+        data = TrainingBatch(*data)
+    if not isinstance(data, TrainingBatch):
+        return None
+    if not _has_rows(data.target):
+        raise DataError(
+            f"data: targets are one for each sample, in an array or a list, got {shown(data.target)}"
+        )
+    return data
+
+
+def _has_rows(target: Foreign) -> bool:
+    try:
+        len(target)
+    except TypeError:
+        return False
+    return True
 
 
 def _buckets(

@@ -426,6 +426,20 @@ fn restore_notes(network: &mut Network, source: &Source<'_>) -> Result<()> {
     Ok(())
 }
 
+fn restore_importance(
+    weights: &mut WeightStore,
+    index: usize,
+    source: &Source<'_>,
+    name: &str,
+) -> Result<()> {
+    let name = format!("{name}@{IMPORTANCE}");
+    if source.has(&name) {
+        let importance = source.list(&name, ElementType::F32)?;
+        weights.set_importance(index, importance).map_err(damaged)?;
+    }
+    Ok(())
+}
+
 fn restore_weights(network: &mut Network, source: &Source<'_>) -> Result<()> {
     let precision = network.precision();
     for placed in network.cells.iter().flatten() {
@@ -440,6 +454,7 @@ fn restore_weights(network: &mut Network, source: &Source<'_>) -> Result<()> {
             let weights = network.registry.held_mut(store)?;
             for (index, info) in weights.parameters().to_vec().iter().enumerate() {
                 let name = format!("{}.{}", placed.path, info.name);
+                restore_importance(weights, index, source, &name)?;
                 weights.fill(index, |bytes| source.read_into(&name, bytes)).map_err(damaged)?;
             }
         }
@@ -448,11 +463,7 @@ fn restore_weights(network: &mut Network, source: &Source<'_>) -> Result<()> {
         let parameters = weights.parameters().to_vec();
         for (index, info) in parameters.iter().enumerate() {
             let name = format!("{}.{}", placed.path, info.name);
-            let importance = format!("{name}@{IMPORTANCE}");
-            if source.has(&importance) {
-                let importance = source.list(&importance, ElementType::F32)?;
-                weights.set_importance(index, importance).map_err(damaged)?;
-            }
+            restore_importance(weights, index, source, &name)?;
             if weights.is_dropped() && placed.numerics.of(info).dtype.is_some() {
                 continue;
             }
