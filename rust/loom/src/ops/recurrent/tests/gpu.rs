@@ -68,28 +68,39 @@ fn steps_that_are_dispatches_of_their_own() {
     compare(&op, &setting.run(&case.op), &found);
 }
 
-/// Workgroups that stay through all steps, of which a device that runs one at a time may have one.
-#[test]
-fn workgroups_that_stay() {
+/// The results of workgroups that stay through all steps, on a device that runs one of them at a time.
+fn resident(op: &Recurrent, setting: &Setting<f32>) {
     let Some(gpu) = testing::gpu() else { return };
-    // All units in one workgroup, by tiles of eight units to 32, and one to four vectors of rows.
-    let cells = [(Cell::Lstm, 7), (Cell::Gru, 13), (Cell::Tanh, 31), (Cell::Relu, 32), (Cell::Lstm, 24)];
-    let cases = cells.into_iter().flat_map(|cell| [(cell, 1, true), (cell, 4, false), (cell, 7, true)]);
-    for (((cell, units), rows, mask), directions) in cases.zip([1, 2].into_iter().cycle()) {
-        let case = Case::new(Recurrent { mask, directions, ..op(cell, 4, units) }, rows);
-        let one = |op: &Recurrent, setting: &Setting<f32>| {
-            let found = testing::run_recorded(&gpu, setting, None, |recorder| {
-                recorder.concurrent_groups = 1;
-                op.record_resident(recorder)
-            });
-            compare(&op.clone().into(), &setting.run(op), &found.unwrap());
-        };
-        let setting = case.setting::<f32>();
-        one(&case.op, &setting);
+    let found = testing::run_recorded(&gpu, setting, None, |recorder| {
+        recorder.concurrent_groups = 1;
+        op.record_resident(recorder)
+    });
+    compare(&op.clone().into(), &setting.run(op), &found.unwrap());
+}
+
+/// The same, and those of the gradient.
+fn both_resident(case: &Case) {
+    let setting = case.setting::<f32>();
+    resident(&case.op, &setting);
+    if case.op.keeps {
         let forward = setting.run(&case.op);
         let forward: Vec<Vec<f32>> = forward.iter().map(|data| data.real().to_vec()).collect();
         let (op, setting) = case.backward(&forward, &numbers(5, forward[0].len()));
-        one(&op, &setting);
+        resident(&op, &setting);
+    }
+}
+
+/// By tiles of eight units to 32, and one to four vectors of rows.
+#[test]
+fn workgroups_that_stay() {
+    let cells = [(Cell::Lstm, 7), (Cell::Gru, 13), (Cell::Tanh, 31), (Cell::Relu, 32), (Cell::Lstm, 24)];
+    let cases = cells.into_iter().flat_map(|cell| [(cell, 1, true), (cell, 4, false), (cell, 7, true)]);
+    for (((cell, units), rows, mask), directions) in cases.zip([1, 2].into_iter().cycle()) {
+        both_resident(&Case::new(Recurrent { mask, directions, ..op(cell, 4, units) }, rows));
+    }
+    for cell in [Cell::Lstm, Cell::Gru] {
+        let op = Recurrent { initial: InitialState::Shared, state: true, resumes: true, ..op(cell, 3, 20) };
+        resuming(&op).iter().for_each(|setting| resident(&op, setting));
     }
 }
 
@@ -137,6 +148,13 @@ fn packed_weights_are_decoded() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10))]
+
+    #[test]
+    fn any_options_of_workgroups_that_stay(op in loops(1..6, 1..33), rows in 1..5usize) {
+        if op.cell != Cell::ResetFirstGru {
+            both_resident(&Case::new(op, rows));
+        }
+    }
 
     #[test]
     fn any_options_are_as_on_the_cpu(op in loops(1..6, 1..40), rows in 1..9usize) {
