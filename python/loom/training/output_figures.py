@@ -249,7 +249,7 @@ class LossOfOutput(OfOutput):
             return 0.0
         count = count.mean(axis=1)
         if mine is not None and mine.ndim > 1:
-            # Places of a row that count alike are a weight of the row, which is all that losses of whole rows take.
+            # Places of a row that count alike are one weight, which is all that losses of whole rows take.
             by_place = bool((mine != mine[:, :1]).any())
             mine = mine.reshape(len(mine), *places_of(given.shape[1:])) if by_place else mine[:, 0]
         loss, _ = losses.value_and_gradient(self._loss, given, wanted, mine, self._smoothing, self._weights)

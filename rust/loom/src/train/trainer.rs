@@ -8,6 +8,7 @@ use super::plan::{Plan, Turn};
 use super::prepare::{class_axis, prepare_state};
 use super::spare::Spare;
 use super::step_program::compile;
+use super::weighing::Weighing;
 use super::{Examples, Rows, TrainingConfig};
 use crate::network::{KeptStep, Mode, Network};
 use crate::ops::Loss;
@@ -285,11 +286,16 @@ impl Trainer {
         let wanted = Plan {
             weighing: batches
                 .iter()
-                .fold(self.plan.weighing, |all, (examples, _)| all.or(examples.weighing())),
+                .fold(self.known_weighing(network), |all, (examples, _)| all.or(examples.weighing())),
             accumulates: self.plan.accumulates || batches.len() > 1,
             ..self.plan
         };
         self.fit(network, rows, wanted)
+    }
+
+    /// What weights the program takes, which other extents of the input do not have.
+    pub(super) fn known_weighing(&self, network: &Network) -> Weighing {
+        if network.extents_key() == self.plan.extents { self.plan.weighing } else { Weighing::None }
     }
 
     /// Whether the network has changed since the program was compiled, in what programs depend on.

@@ -13,9 +13,12 @@ pub(crate) enum Weighing {
 }
 
 impl Weighing {
-    /// What serves both.
-    pub(crate) fn or(self, other: Self) -> Self {
-        if self == Self::None { other } else { self }
+    /// What serves both; where a row's places are other ones now, those of the newer.
+    pub(crate) fn or(self, newer: Self) -> Self {
+        match (self, newer) {
+            (Self::None, _) | (Self::Places(_), Self::Places(_)) => newer,
+            _ => self,
+        }
     }
 
     /// How many weights a row has.
