@@ -25,7 +25,7 @@ from loom.network import Network
 from loom.trainer import Trainer
 from loom.training.automatic import settled
 from loom.training.config import TrainingConfig, check_training
-from loom.training.feed import Form
+from loom.training.form import Form
 from loom.training.identity import data_identity, settings_identity
 from loom.training.labelling import as_known, learn_classes
 from loom.training.named_targets import settled_by_targets

@@ -20,7 +20,8 @@ from loom.network import Network
 from loom.schedules import require_known_epochs, require_known_length
 from loom.training.automatic import is_open, settled_by_target
 from loom.training.config import TrainingConfig, check_training
-from loom.training.feed import Form, counted_share, shared_out
+from loom.training.feed import counted_share, shared_out
+from loom.training.form import Form
 from loom.training.labelling import weighed
 from loom.training.named_targets import settled_by_targets
 from loom.training.ported import packed, settled_outputs

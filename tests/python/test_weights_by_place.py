@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -30,17 +30,17 @@ VOLUMES, PARTS, OF_PLACES = (
 IMAGES, MASKS, OF_PIXELS = RNG.normal(size=(6, 3, 4, 5)), RNG.integers(0, 2, (6, 4, 5)), weights(6, 4, 5)
 
 
-def series(outputs: int = 4) -> loom.Network:
+def series(outputs: int = 4) -> Any:
     layers: list[nn.Layer] = [nn.GRU(4, return_sequences=True), nn.Dense(outputs)]
     return loom.Sequential(layers, input_shape=(5, 3), seed=0, precision="float64")
 
 
-def volumes() -> loom.Network:
+def volumes() -> Any:
     layers: list[nn.Layer] = [nn.Conv3D(3, 1), nn.Permute((1, 2, 3, 0))]
     return loom.Sequential(layers, input_shape=(2, 2, 3, 2), seed=0, precision="float64")
 
 
-def images(channels: int, *more: nn.Layer) -> loom.Network:
+def images(channels: int, *more: nn.Layer) -> Any:
     layers = [nn.Conv2D(channels, 1), *more]
     return loom.Sequential(layers, input_shape=(3, 4, 5), seed=0, precision="float64")
 
@@ -115,24 +115,111 @@ def test_losses_by_hand_take_weights_of_pixels() -> None:
         )
 
 
-def test_trainings_say_how_pixels_become_steps() -> None:
-    message = r"no weights of pixels.*nn\.Reshape\(\(2, 20\)\) and nn\.Permute\(\(1, 0\)\)"
-    for learns in (
-        lambda: images(2).fit(IMAGES, MASKS, sample_weight=OF_PIXELS, loss="cross_entropy", **QUIET),
-        lambda: images(2).evaluate((IMAGES, MASKS, OF_PIXELS.reshape(6, -1)), loss="cross_entropy"),
-        lambda: images(2).fit([(IMAGES, MASKS, OF_PIXELS)], loss="cross_entropy", **QUIET),
-    ):
-        with pytest.raises(loom.ShapeError, match=message):
-            learns()
-    # As the message says.
-    net = images(2, nn.Reshape((2, 20)), nn.Permute((1, 0)))
-    flat = IMAGES, MASKS.reshape(6, -1), OF_PIXELS.reshape(6, -1)
-    expected, _ = loom.losses.cross_entropy(images(2).forward(IMAGES), MASKS, weight=OF_PIXELS)
-    assert net.evaluate(flat, loss="cross_entropy")["loss"] == pytest.approx(expected)
-    one = images(1, nn.Reshape((1, 20)), nn.Permute((1, 0)))
-    targets = (MASKS[:, None] * 1.0).reshape(6, 1, -1).transpose(0, 2, 1)
-    expected, _ = loom.losses.mse(images(1).forward(IMAGES), MASKS[:, None] * 1.0, weight=OF_PIXELS)
-    assert one.evaluate((IMAGES, targets, flat[2]), loss="mse")["loss"] == pytest.approx(expected)
+def pixel_losses(loss: str, outputs: Any, targets: Any) -> Any:
+    """(rows, height, width): what each pixel costs, and how many numbers that is a sum of."""
+    last = np.moveaxis(outputs, 1, -1)
+    if loss == "cross_entropy":
+        return entropy(last, targets), 1
+    apart = last - np.moveaxis(targets, 1, -1)
+    return ((apart**2) if loss == "mse" else np.abs(apart)).sum(-1), outputs.shape[1]
+
+
+VALUES = RNG.normal(size=(6, 2, 4, 5))
+
+
+def went_down(net: Any, before: Any, rate: float, tolerance: float) -> None:
+    """Checks that a network is a step of plain gradient descent away from one that has the gradients."""
+    for mine, other in zip(net.layers, before.layers, strict=True):
+        for name, gradient in other.gradients.items():
+            wanted = other.parameters[name] - rate * gradient
+            np.testing.assert_allclose(mine.parameters[name], wanted, atol=tolerance)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "mse", "mae"])
+def test_trainings_weigh_pixels_as_numpy_does(loss: str) -> None:
+    targets = MASKS if loss == "cross_entropy" else VALUES
+    net, counted = images(2), OF_PIXELS > 0
+    outputs = net.predict(IMAGES)
+    costs, numbers = pixel_losses(loss, outputs, targets)
+    expected = mean(costs, OF_PIXELS) / numbers
+    metrics: list[Any] = ["accuracy", "sklearn.accuracy_score"] if loss == "cross_entropy" else ["mae", "r2"]
+    settings: dict[str, Any] = {"loss": loss, "metrics": metrics}
+    if loss == "cross_entropy":
+        right = float((outputs.argmax(1) == MASKS)[counted].mean())
+        wanted = {"accuracy": right, "accuracy_score": right}
+    else:
+        given, truth = (np.moveaxis(each, 1, -1)[counted] for each in (outputs, targets))
+        share = ((given - truth) ** 2).sum() / ((truth - truth.mean()) ** 2).sum()
+        wanted = {"mae": float(np.abs(given - truth).mean()), "r2": 1 - float(share)}
+    for weight in (OF_PIXELS, OF_PIXELS[:, None], OF_PIXELS.reshape(6, -1)):
+        found = net.evaluate((IMAGES, targets, weight), batch_size=4, **settings)
+        assert found == pytest.approx({"loss": expected, **wanted})
+        fitted = net.fit(
+            [(IMAGES, targets, weight)],
+            validation=(IMAGES, targets, weight),
+            learning_rate=0.0,
+            **settings,
+            **QUIET,
+        )
+        assert fitted.loss_history == pytest.approx([expected])
+        for name, value in wanted.items():
+            assert fitted.metrics[name] == pytest.approx([value])
+            assert fitted.metrics[f"val_{name}"] == pytest.approx([value])
+    config = loom.TrainingConfig(loss=cast("Any", loss))
+    assert loom.LBFGS(net, config).fit(IMAGES, targets, OF_PIXELS, iterations=1)[0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "mse", loom.losses.Expr("abs(y - t) ** 1.5")])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_step_goes_down_the_gradient_of_weighed_pixels(loss: Any, accumulate: int) -> None:
+    targets = MASKS if loss == "cross_entropy" else VALUES
+    net, by_hand = images(2), images(2)
+    rate, size = 0.1, 6 // accumulate
+    config: dict[str, Any] = {**QUIET, "loss": loss, "optimizer": "sgd", "learning_rate": rate}
+    config |= {"batch_size": size, "accumulate": accumulate, "shuffle": False}
+    net.fit(IMAGES, targets, sample_weight=OF_PIXELS, **config)
+    # Batches that are added up have one mean.
+    _, gradient = loom.losses.value_and_gradient(loss, by_hand.forward(IMAGES), targets, OF_PIXELS)
+    by_hand.backward(gradient)
+    went_down(net, by_hand, rate, 1e-12)
+    # Of central differences, too.
+    weight = net[0, 0, 0, 0].weight
+    _, gradient = loom.losses.value_and_gradient(loss, net.forward(IMAGES), targets, OF_PIXELS)
+    net.zero_gradients()
+    net.backward(gradient)
+    slope, step = float(net[0, 0, 0, 0].gradients["weight"][1, 2, 0, 0]), 1e-5
+    sides = []
+    for sign in (1, -1):
+        moved = weight.copy()
+        moved[1, 2, 0, 0] += sign * step
+        net[0, 0, 0, 0].weight = moved
+        sides.append(net.evaluate((IMAGES, targets, OF_PIXELS), loss=loss)["loss"])
+    assert slope == pytest.approx((sides[0] - sides[1]) / (2 * step), rel=1e-6)
+
+
+def test_pixels_weigh_the_same_on_a_gpu_and_in_shards(gpu: str) -> None:
+    settings: dict[str, Any] = {**QUIET, "optimizer": "sgd", "shuffle": False, "metrics": ["accuracy"]}
+    square = loom.losses.Expr("(y - t) ** 2")
+    cases: list[Any] = [("cross_entropy", MASKS), ("mse", VALUES), (square, VALUES)]
+    for loss, targets in cases:
+        made = []
+        for extra in ({}, {"device": gpu}, {"shards": 2}):
+            net = loom.Sequential([nn.Conv2D(2, 3, padding=1)], input_shape=(3, 4, 5), seed=3)
+            result = net.fit(IMAGES, targets, sample_weight=OF_PIXELS, loss=loss, **settings, **extra)
+            made.append((result.loss_history[0], net.state_dict(), result.metrics["accuracy"]))
+        for loss_of, states, accuracy in made[1:]:
+            assert loss_of == pytest.approx(made[0][0], rel=1e-5)
+            assert accuracy == made[0][2]
+            for mine, other in zip(states.values(), made[0][1].values(), strict=True):
+                np.testing.assert_allclose(mine, other, atol=1e-5)
+
+
+def test_a_loss_of_whole_images_takes_no_weights_of_pixels() -> None:
+    one = images(1)
+    for loss in (squared, "dice", "cosine"):
+        name = {"dice": "dice", "cosine": "sums over axes"}.get(str(loss), "squared")
+        with pytest.raises((loom.ConfigError, loom.InvalidValueError), match=name):
+            one.evaluate((IMAGES, MASKS[:, None] * 1.0, OF_PIXELS), loss=loss)
 
 
 def test_other_shapes_are_refused() -> None:
@@ -152,7 +239,7 @@ def squared(output: Any, target: Any) -> Any:
 def test_a_function_of_whole_rows_takes_no_weights_of_steps() -> None:
     values = RNG.normal(size=(7, 5, 2))
     net = series(2)
-    message = "squared: it is one number for each row, in which steps cannot count"
+    message = "squared: it is one number for each row, in which steps or pixels cannot count"
     for data in ((SERIES, values, OF_STEPS), [(SERIES, values, OF_STEPS)]):
         with pytest.raises(loom.ConfigError, match=message):
             net.evaluate(data, loss=squared)
@@ -203,7 +290,7 @@ def test_a_number_for_each_pair_goes_to_every_place_of_an_output() -> None:
     )
 
 
-def named(steps: int | None) -> loom.Network:
+def named(steps: int | None) -> Any:
     net = loom.Network(input_shape=(steps, 3), grid=(1, 3), seed=1)
     net[0, 0].add(nn.GRU(4, return_sequences=True))
     net[0, 1].add(nn.Dense(4))
@@ -211,13 +298,84 @@ def named(steps: int | None) -> loom.Network:
     return net.output("states", (0, 1)).output("values", (0, 2))
 
 
-def test_named_outputs_of_fixed_steps_say_what_takes_weights_of_them() -> None:
+def test_named_outputs_of_fixed_steps_weigh_as_numpy_says() -> None:
     values = RNG.normal(size=(7, 5, 2))
-    data = SERIES, {"states": STATES, "values": values}, {"states": OF_STEPS}
-    loss = {"states": "cross_entropy", "values": "mse"}
-    with pytest.raises(loom.DataError, match=r'output "states" must be \(7,\).*take None for the steps'):
-        named(5).evaluate(data, loss=loss)
-    assert named(None).evaluate(data, loss=loss)["loss"] > 0
+    loss: dict[str, Any] = {"states": "cross_entropy", "values": "mse"}
+    of_values = weights(7)
+    net = named(5)
+    targets, weight = {"states": STATES, "values": values}, {"states": OF_STEPS, "values": of_values}
+    scores = net.predict(SERIES)
+    states = entropy(scores["states"], STATES)
+    squares = ((scores["values"] - values) ** 2).mean(-1)
+    expected = {
+        "states_loss": float((states * OF_STEPS).mean()),
+        "values_loss": float((squares * of_values[:, None]).mean()),
+        "states_accuracy": float((scores["states"].argmax(-1) == STATES)[OF_STEPS > 0].mean()),
+        "values_mae": float(np.abs(scores["values"] - values)[of_values > 0].mean()),
+    }
+    expected["loss"] = expected["states_loss"] + expected["values_loss"]
+    metrics: Any = {"states": ["accuracy"], "values": ["mae"]}
+    found = net.evaluate((SERIES, targets, weight), loss=loss, metrics=metrics, batch_size=3)
+    assert found == pytest.approx(expected)
+    # Where sequences have any length the same weights come step by step.
+    listed = {"states": list(OF_STEPS), "values": of_values}
+    opened = named(None)
+    assert opened.evaluate((SERIES, targets, listed), loss=loss)["states_loss"] == pytest.approx(
+        expected["states_loss"], rel=1e-5
+    )
+    fitted = net.fit(
+        SERIES, targets, sample_weight=weight, learning_rate=0.0, loss=loss, metrics=metrics, **QUIET
+    )
+    for name in metrics_of(metrics):
+        assert fitted.metrics[name] == pytest.approx([expected[name]])
     own: dict[str, Any] = {"states": "cross_entropy", "values": squared}
+    found = net.evaluate((SERIES, targets, weight), loss=own)
+    assert found["values_loss"] == pytest.approx(expected["values_loss"])
+    apart = {"values": OF_STEPS}
     with pytest.raises(loom.ConfigError, match="loss squared: it is one number for each row"):
-        named(None).evaluate(data, loss=own)
+        net.evaluate((SERIES, targets, apart), loss=own)
+    with pytest.raises(loom.DataError, match=r'output "states" must be \(7,\).*\(7, 5\), one for each'):
+        net.evaluate((SERIES, targets, {"states": OF_STEPS[:, :4]}), loss=loss)
+
+
+def metrics_of(metrics: dict[str, list[str]]) -> list[str]:
+    return [f"{output}_{name}" for output, names in metrics.items() for name in names]
+
+
+def test_weights_of_steps_and_pixels_by_output_learn_the_same_on_a_gpu(gpu: str) -> None:
+    values = RNG.normal(size=(6, 2))
+
+    def made() -> Any:
+        net = loom.Network(input_shape=(3, 4, 5), grid=(1, 3), seed=1)
+        net[0, 0].add(nn.Conv2D(4, 3, padding=1, activation="relu"))
+        net[0, 1].add(nn.Conv2D(2, 1))
+        net.link((0, 0), (0, 2), combine="replace")[0, 2].add(nn.GlobalAvgPool2D(), nn.Dense(2))
+        return net.output("mask", (0, 1)).output("values", (0, 2))
+
+    loss: dict[str, Any] = {"mask": "cross_entropy", "values": "mse"}
+    targets = {"mask": MASKS, "values": values}
+    weight = {"mask": OF_PIXELS, "values": np.array([1, 0, 2, 0, 1, 0.5])}
+    net = made()
+    outputs = net.forward(IMAGES)
+    pixels, _ = pixel_losses("cross_entropy", outputs["mask"], MASKS)
+    squares = ((outputs["values"] - values) ** 2).mean(-1) * weight["values"]
+    expected = float((pixels * OF_PIXELS).mean() + squares.mean())
+    assert net.evaluate((IMAGES, targets, weight), loss=loss)["loss"] == pytest.approx(expected, rel=1e-5)
+    settings: dict[str, Any] = {**QUIET, "batch_size": 6, "optimizer": "sgd", "learning_rate": 0.1}
+    settings["metrics"] = {"mask": ["accuracy"], "values": ["mae"]}
+    learned = []
+    for extra in ({}, {"device": gpu}, {"shards": 2}):
+        each = made()
+        result = each.fit(IMAGES, targets, sample_weight=weight, loss=loss, **settings, **extra)
+        assert result.loss_history == pytest.approx([expected], rel=1e-5)
+        right = float((outputs["mask"].argmax(1) == MASKS)[OF_PIXELS > 0].mean())
+        assert result.metrics["mask_accuracy"] == pytest.approx([right])
+        apart = np.abs(outputs["values"] - values)[weight["values"] > 0].mean()
+        assert result.metrics["values_mae"] == pytest.approx([apart], rel=1e-5)
+        learned.append(each)
+    _, of_mask = loom.losses.cross_entropy(outputs["mask"], MASKS, weight=OF_PIXELS)
+    _, of_values = loom.losses.mse(outputs["values"], values, weight=weight["values"])
+    shares = OF_PIXELS.mean(), weight["values"].mean()
+    net.backward({"mask": of_mask * np.float32(shares[0]), "values": of_values * np.float32(shares[1])})
+    for each in learned:
+        went_down(each, net, 0.1, 1e-5)

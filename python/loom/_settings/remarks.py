@@ -39,6 +39,8 @@ SETTINGS = {
     "data_format": "images are (channels, height, width) here; np.moveaxis(x, -1, 1) brings them there",
     "from_logits": 'loss="cross_entropy" takes logits, loss="nll" probabilities',
     "reduction": "losses are means; how much a sample counts is sample_weight",
+    "ignore_index": "a weight of 0 leaves out what has such a label: sample_weight=y != -100",
+    "ignore_class": "a weight of 0 leaves out what has such a label: sample_weight=y != 255",
     "inplace": "leave it out",
     "dim": "leave it out: classes are the last axis, or the channels of images",
     "axis": "leave it out: classes are the last axis, or the channels of images",

@@ -10,7 +10,7 @@ from loom.diagnosis import thresholds
 from loom.diagnosis.names import finding
 from loom.errors import NonFiniteError
 from loom.reports.findings import Finding
-from loom.training.feed import Examples
+from loom.training.form import Examples
 from loom.training.rehearsal import Rehearsal
 
 __all__ = ["dry_run"]

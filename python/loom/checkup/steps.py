@@ -23,7 +23,7 @@ from loom.network.pickling import bare_copy
 from loom.reports.findings import Finding
 from loom.schedules import OneCycle, Warmup
 from loom.training.config import TrainingConfig
-from loom.training.feed import Examples
+from loom.training.form import Examples
 from loom.training.rehearsal import Rehearsal, batches, chosen_rows
 
 __all__ = ["BY_STEPS", "by_steps"]

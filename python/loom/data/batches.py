@@ -31,8 +31,9 @@ class TrainingBatch:
     Args:
         input: (rows, ...) the samples.
         target: (rows, ...) values, or (rows,) class indices.
-        weight: (rows,) how much each sample counts, or (rows, steps) how much each step of its output does,
-            or each place of one with more axes, but for pixels of images; equally where None.
+        weight: (rows,) how much each sample counts, or (rows, ...) how much each place of its output does:
+            (rows, steps), (rows, height, width); equally where None. What has a weight of 0 may have any
+            target, such as NaN.
     """
 
     input: ArrayLike

@@ -16,6 +16,7 @@ from loom.architecture import InputConfig, NetworkConfig, OutputConfig
 from loom.convert import as_input, as_numpy, as_real_array, real_dtype
 from loom.data import Classes, as_target
 from loom.data.labels import KINDS, as_names
+from loom.data.weights import is_by_place, places_of
 from loom.engine.class_axis import leads_with_channels
 from loom.engine.told import classes_by_output
 from loom.errors import DataError, DTypeError, InvalidValueError, ShapeError
@@ -243,34 +244,57 @@ class Ports:
         """Puts weights of rows by output into one array.
 
         Args:
-            weights: (rows,) for each output that has some; 1 for the others.
+            weights: (rows,) for each output that has some, or (rows, ...) for each place of it, such as a
+                step or a pixel; 1 for the others.
             rows: How many rows there are.
             precision: The network's.
 
         Returns:
-            (rows, outputs) of the network's precision.
+            (rows, outputs) of the network's precision; or, where weights are of places, (rows, places), those
+            of one output behind those of the other.
 
         Raises:
             ConfigError: A name is unknown.
             DataError: There are more or fewer weights than rows.
             DTypeError: They are no numbers.
         """
-        found: RealArray = np.ones((rows, len(self.output_names)), real_dtype(precision))
+        dtype, shapes = real_dtype(precision), self.output_shapes()
+        parts: dict[str, RealArray] = {name: np.ones((rows, 1), dtype) for name in self.output_names}
         for name, given in weights.items():
             if name not in self.output_names:
                 raise unknown("weight: output", name, self.output_names)
             array = as_real_array(given, precision, what=f'weight of output "{name}"')
-            if array.shape != (rows,):
-                told = (
-                    "; weights of steps are of outputs whose steps differ from sample to sample: take None "
-                    "for the steps in input_shape or inputs"
-                )
+            of_places = array.ndim > 1 and len(array) == rows and is_by_place(array, shapes[name])
+            if array.shape != (rows,) and not of_places:
+                places = places_of(shapes[name])
+                told = f", or {(rows, *places)}, one for each place of it" if places else ""
                 raise DataError(
-                    f'weight of output "{name}" must be ({rows},), one for each sample, got {array.shape}'
-                    f"{told if array.ndim > 1 else ''}"
+                    f'weight of output "{name}" must be ({rows},), one for each sample{told}, got '
+                    f"{array.shape}"
                 )
-            found[:, self.output_names.index(name)] = array
-        return found
+            parts[name] = array.reshape(rows, -1)
+        if any(part.shape[1] > 1 for part in parts.values()):
+            widths = [math.prod(places_of(shape)) for shape in shapes.values()]
+            wide = zip(parts.values(), widths, strict=True)
+            return np.concatenate([np.broadcast_to(part, (rows, width)) for part, width in wide], axis=1)
+        return np.concatenate(list(parts.values()), axis=1)
+
+    def weight_widths(self, count: int) -> list[int]:
+        """Returns how many weights of a row are of each output, of as many as `pack_weights` makes."""
+        if count == len(self.outputs):
+            return [1] * count
+        return [math.prod(places_of(shape)) for shape in self.output_shapes().values()]
+
+    def weights_by_output(self, weight: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Returns (rows, 1) weights of each output, or (rows, places), of what `pack_weights` has made.
+
+        Args:
+            weight: That; or (rows,) of all outputs.
+        """
+        if weight.ndim == 1:
+            return dict.fromkeys(self.output_names, weight[:, None])
+        ends = np.cumsum(self.weight_widths(weight.shape[1]))[:-1]
+        return dict(zip(self.output_names, np.split(weight, ends, axis=1), strict=True))
 
     def unpack(self, rows: RealArray) -> dict[str, RealArray]:
         """Takes rows of all outputs apart."""

@@ -16,7 +16,7 @@ from loom.convert import as_numpy, as_real_array
 from loom.data import as_target
 from loom.data.class_axis import has_leading_channels, note_leading_channels
 from loom.data.labels import as_names
-from loom.data.weights import is_by_place, places_of
+from loom.data.weights import counting, is_by_place, places_of
 from loom.errors import DataError, InvalidValueError, ShapeError
 from loom.losses.classes import ClassWeight, class_count, expand_class_weight
 from loom.losses.cosine import Cosine
@@ -46,7 +46,7 @@ def value_and_gradient(
         output: (rows, ...) what the network gave.
         target: What was wanted.
         weight: (rows,) how much each row counts; or (rows, ...) how much each place of it does, such as a
-            step or a pixel.
+            step or a pixel. What has a weight of 0 may have any target, such as NaN.
         label_smoothing: How much of the weight goes to all classes alike.
         class_weight: How much each class counts.
 
@@ -94,6 +94,8 @@ def value_and_gradient(
             )
         if not counts.any():
             raise DataError("the weight of every row is zero, and at least one must count")
+        of_own = isinstance(resolved, (Cosine, Expr, OwnLoss))
+        wanted = counting(wanted, counts, labels=is_classification(resolved), own=of_own)
         over_axes = isinstance(resolved, (Cosine, Expr)) and _REDUCES.search(resolved.expression)
         if of_places and (isinstance(resolved, OwnLoss) or over_axes):
             raise ShapeError(

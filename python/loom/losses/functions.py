@@ -42,7 +42,7 @@ def cross_entropy(
         target: Class indices without the class axis, or rows shaped like the output.
         from_logits: False says that the output came from a `Softmax` layer; the
             gradient is then the one that goes back through that layer.
-        weight: (rows,) how much each row counts.
+        weight: (rows,) how much each row counts, or (rows, ...) how much each place does, such as a pixel.
         label_smoothing: Share of each target spread evenly over all classes.
         class_weight: How much each class counts: a mapping (1 for those left out), or
             one weight per class.
@@ -76,7 +76,7 @@ def nll(
     Args:
         output: (rows, ..., classes) probabilities, not their logarithms.
         target: Class indices without the class axis, or rows shaped like the output.
-        weight: (rows,) how much each row counts.
+        weight: (rows,) how much each row counts, or (rows, ...) how much each place does, such as a pixel.
         label_smoothing: Share of each target spread evenly over all classes.
         class_weight: How much each class counts.
 
@@ -105,7 +105,7 @@ def focal(
         output: (rows, ..., classes) logits; images are (rows, classes, height, width).
         target: Class indices without the class axis, or rows shaped like the output.
         gamma: How strongly it looks away from what is right already; above zero.
-        weight: (rows,) how much each row counts.
+        weight: (rows,) how much each row counts, or (rows, ...) how much each place does, such as a pixel.
         label_smoothing: Share of each target spread evenly over all classes.
         class_weight: How much each class counts.
 
@@ -137,7 +137,7 @@ def kl_divergence(
     Args:
         output: (rows, ..., classes) logits; images are (rows, classes, height, width).
         target: Distributions shaped like the output.
-        weight: (rows,) how much each row counts.
+        weight: (rows,) how much each row counts, or (rows, ...) how much each place does, such as a pixel.
 
     Returns:
         The loss, and its gradient with respect to the output.
@@ -160,7 +160,7 @@ def mse(output: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None
     Args:
         output: (rows, ...) what the network gave.
         target: (rows, ...) what was wanted.
-        weight: (rows,) how much each row counts.
+        weight: (rows,) how much each row counts, or (rows, ...) how much each place does, such as a pixel.
 
     Returns:
         The loss, and its gradient with respect to the output.
@@ -177,7 +177,7 @@ def mae(output: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None
     Args:
         output: (rows, ...) what the network gave.
         target: (rows, ...) what was wanted.
-        weight: (rows,) how much each row counts.
+        weight: (rows,) how much each row counts, or (rows, ...) how much each place does, such as a pixel.
 
     Returns:
         The loss, and its gradient with respect to the output.
@@ -196,7 +196,7 @@ def log_cosh(
     Args:
         output: (rows, ...) what the network gave.
         target: (rows, ...) what was wanted.
-        weight: (rows,) how much each row counts.
+        weight: (rows,) how much each row counts, or (rows, ...) how much each place does, such as a pixel.
 
     Returns:
         The loss, and its gradient with respect to the output.
@@ -216,7 +216,7 @@ def huber(
         output: (rows, ...) what the network gave.
         target: (rows, ...) what was wanted.
         delta: Where it turns from quadratic to linear; above zero.
-        weight: (rows,) how much each row counts.
+        weight: (rows,) how much each row counts, or (rows, ...) how much each place does, such as a pixel.
 
     Returns:
         The loss, and its gradient with respect to the output.
@@ -236,7 +236,7 @@ def binary_cross_entropy(
     Args:
         output: (rows, ...) logits.
         target: (rows, ...) from 0 to 1.
-        weight: (rows,) how much each row counts.
+        weight: (rows,) how much each row counts, or (rows, ...) how much each place does, such as a pixel.
 
     Returns:
         The loss, and its gradient with respect to the output.
@@ -256,7 +256,7 @@ def quantile(
         output: (rows, ...) what the network gave.
         target: (rows, ...) what was wanted.
         quantile: Which share of targets is to lie below the output; between 0 and 1.
-        weight: (rows,) how much each row counts.
+        weight: (rows,) how much each row counts, or (rows, ...) how much each place does, such as a pixel.
 
     Returns:
         The loss, and its gradient with respect to the output.
@@ -276,7 +276,7 @@ def poisson(
     Args:
         output: (rows, ...) logarithms of rates.
         target: (rows, ...) counts, of at least 0.
-        weight: (rows,) how much each row counts.
+        weight: (rows,) how much each row counts, or (rows, ...) how much each place does, such as a pixel.
 
     Returns:
         The loss, and its gradient with respect to the output.
@@ -297,7 +297,7 @@ def binary_focal(
         output: (rows, ...) logits.
         target: (rows, ...) from 0 to 1.
         gamma: How strongly it looks away from what is right already; above zero.
-        weight: (rows,) how much each row counts.
+        weight: (rows,) how much each row counts, or (rows, ...) how much each place does, such as a pixel.
 
     Returns:
         The loss, and its gradient with respect to the output.
@@ -318,7 +318,7 @@ def hinge(
     Args:
         output: (rows, ...) scores.
         target: (rows, ...) -1 and 1.
-        weight: (rows,) how much each row counts.
+        weight: (rows,) how much each row counts, or (rows, ...) how much each place does, such as a pixel.
 
     Returns:
         The loss, and its gradient with respect to the output.
@@ -338,7 +338,7 @@ def squared_hinge(
     Args:
         output: (rows, ...) scores.
         target: (rows, ...) -1 and 1.
-        weight: (rows,) how much each row counts.
+        weight: (rows,) how much each row counts, or (rows, ...) how much each place does, such as a pixel.
 
     Returns:
         The loss, and its gradient with respect to the output.

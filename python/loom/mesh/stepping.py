@@ -42,7 +42,8 @@ from loom.training.config import TrainingConfig, check_training
 from loom.training.identity import settings_identity
 from loom.training.labelling import weighed
 from loom.training.named_targets import settled_by_targets
-from loom.training.ported import settled_outputs, target_kinds
+from loom.training.output_figures import target_kinds
+from loom.training.ported import settled_outputs
 from loom.training.record import record_of
 from loom.training.run_folder import RunFolder
 from loom.training.run_store import RunStore

@@ -157,8 +157,8 @@ def fit(
         receipt: Whether the result is to have a receipt.
         x: The samples, by name.
         y: The targets, by name.
-        sample_weight: (rows,) how much each sample counts, or (rows, ...) how much each step of its output
-            does; of named outputs a dictionary, where it differs.
+        sample_weight: (rows,) how much each sample counts, or (rows, ...) how much each step or pixel of its
+            output does; of named outputs a dictionary, where it differs.
         validation_data: The same as `validation`.
         **settings: Settings of `loom.TrainingConfig`: epochs, batch_size, learning_rate, optimizer, loss,
             metrics, validation_split, ... Where a config is given, they stand instead of its own.

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loom import _native, losses, metrics
 from loom._settings.calls import explained
@@ -21,17 +20,12 @@ from loom.losses import LossLike
 from loom.metrics import MetricLike
 from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig, check_training
-from loom.training.feed import Examples, Form, Seen, counted_share
+from loom.training.feed import counted_share
+from loom.training.form import Examples, Form, Seen
 from loom.training.labelling import as_known, weighed
 from loom.training.named_targets import settled_by_targets
-from loom.training.ported import (
-    LossOfOutput,
-    OutputParts,
-    loss_metrics,
-    packed,
-    row_weights,
-    settled_outputs,
-)
+from loom.training.output_figures import OfOutput, OutputParts, OutputWeights
+from loom.training.ported import loss_metrics, packed, settled_outputs
 from loom.training.record import record_of
 from loom.training.settings import engine_config, with_own_losses
 from loom.training.sized import dealt
@@ -89,7 +83,7 @@ def evaluate(
         batch_size: How many samples are computed at a time.
         deviation: Whether to tell how far outputs are from targets, too. Under cross_entropy and nll
             the classes are compared; under binary_cross_entropy the probabilities that logits mean;
-            otherwise the outputs. Weights do not count there.
+            otherwise the outputs. Weights do not count there, but what has a weight of 0 is left out.
 
     Returns:
         "loss", and each metric by name; of named outputs "kind_loss" and "kind_accuracy", say; with
@@ -192,7 +186,7 @@ class Evaluation:
         from loom.reports.deviation import deviation_under
 
         found, seen = self._measure(keep=True)
-        outputs, targets = cast("Any", joined(seen))
+        outputs, targets, _ = cast("Any", joined(seen))
         batches = getattr(self._source, "batches", None)
         if isinstance(batches, Buckets) and len(batches.order) == len(outputs):
             # Those of one size come together; the report is of the samples as they were given.
@@ -206,7 +200,6 @@ class Evaluation:
         evaluator = _native.Evaluator(network, self._config)
         keep = keep or not all(map(metrics.in_engine, self._metrics))
         seen: list[Seen] = []
-        weights: list[NDArray[np.float64]] = []
         rows = counted = 0.0
         counts = False
         for examples in self._batches():
@@ -221,13 +214,11 @@ class Evaluation:
                 # The next batch may be written where this one was.
                 outputs = network.predict(examples[0], self._batch_size)
                 seen.append(self._form.seen(examples[0], outputs, examples[1].copy(), examples[2]))
-            if self.loss_names and not (seen and isinstance(seen[-1][0], OutputParts)):
-                weights.append(row_weights(examples[2], len(examples[0]), len(self.loss_names)))
         if not counts:
             raise self._form.nothing_counts("data")
         loss, known = evaluator.finish()
         loss *= rows / counted
-        return {"loss": loss, **in_order(self._metrics, known, seen, weights)}, seen
+        return {"loss": loss, **in_order(self._metrics, known, seen)}, seen
 
     def _batches(self) -> Iterator[Examples]:
         if isinstance(self._source, BatchSource):
@@ -245,11 +236,10 @@ def in_order(
     chosen: Iterable[metrics.Metric | Callable[..., float]],
     known: Iterable[tuple[str, float]],
     seen: Sequence[Seen],
-    weights: Sequence[NDArray[np.float64]] = (),
 ) -> dict[str, float]:
     """Puts the engine's metrics, `known`, and the user's own, which take what was `seen`, in order.
 
-    The losses of named outputs take the `weights` of rows, too.
+    Losses and metrics of named outputs take the weights of rows, too.
     """
     measured = iter([value for _, value in known])
     whole: Seen | None = None
@@ -260,26 +250,26 @@ def in_order(
             found[name] = next(measured)
         elif seen:
             whole = whole or joined(seen)
-            if isinstance(metric, LossOfOutput):
-                of_output: Callable[..., float] = metric
-                found[name] = of_output(*whole, np.concatenate(weights) if weights else None)
+            if isinstance(metric, OfOutput):
+                found[name] = metric(*whole)
             else:
-                found[name] = _measured(metric, name, *whole)
+                found[name] = _measured(metric, name, *whole[:2])
         else:
             found[name] = float("nan")
     return found
 
 
 def joined(seen: Sequence[Seen]) -> Seen:
-    """Returns outputs and targets of several batches one behind the other.
+    """Returns outputs, targets and weights of several batches one behind the other.
 
     Args:
         seen: Those of each batch.
     """
-    outputs, targets = zip(*seen, strict=True)
+    outputs, targets, weights = zip(*seen, strict=True)
     if isinstance(outputs[0], OutputParts):
-        return OutputParts.joined(outputs), None
-    return np.concatenate(outputs), np.concatenate(targets)
+        return OutputParts.joined(outputs), None, None
+    known = None if weights[0] is None else OutputWeights.joined(weights)
+    return np.concatenate(outputs), np.concatenate(targets), known
 
 
 def _measured(metric: Callable[..., float], name: str, outputs: object, targets: object) -> float:

@@ -17,6 +17,7 @@ from loom.data.batches import is_single
 from loom.data.foreign import adopted
 from loom.data.frames import is_frame
 from loom.data.labels import as_names
+from loom.data.weights import counting
 from loom.engine import Engine
 from loom.engine.labels import BINARY, compares_labels, fitting, indexed, known_classes
 from loom.engine.told import classes_of, encoder_of, forget_classes, remember_classes, remember_encoder
@@ -299,11 +300,14 @@ def _labels(data: Data) -> NDArray[Any] | None:
     parts: list[Any] = [data] if single else list(cast("list[Any]", data))
     found = []
     for part in parts:
-        target = part.target if isinstance(part, TrainingBatch) else _second(part)
+        target = part.target if isinstance(part, TrainingBatch) else _part(part, 1)
+        weight = part.weight if isinstance(part, TrainingBatch) else _part(part, 2)
         if target is None:
             return None
         try:
             array = as_names(target)
+            if weight is not None and not isinstance(weight, Mapping):
+                array = counting(array, as_numpy(weight, what="weight"), labels=True)
         except (DTypeError, ShapeError):
             # Whoever takes the targets says what is wrong with them.
             return None
@@ -325,8 +329,10 @@ def together(found: list[NDArray[Any]]) -> NDArray[Any] | None:
     return np.concatenate(found) if same else None
 
 
-def _second(part: object) -> Foreign:
-    return part[1] if isinstance(part, (tuple, list)) and len(part) in (2, 3) else None
+def _part(part: object, number: int) -> Foreign:
+    """Returns the target of a pair, 1, or its weight, 2; None where there is none."""
+    known = isinstance(part, (tuple, list)) and number < len(part) <= 3
+    return cast("Any", part)[number] if known else None
 
 
 def with_indices(source: SourceT, classes: Classes | None) -> SourceT:

@@ -31,7 +31,8 @@ from loom.training.automatic import is_open, settled_by_target
 from loom.training.config import TrainingConfig
 from loom.training.course import Course
 from loom.training.evaluation import Evaluation, in_order, joined
-from loom.training.feed import ArrayFeed, BatchFeed, Form, Seen
+from loom.training.feed import ArrayFeed, BatchFeed
+from loom.training.form import Form, Seen
 from loom.training.identity import run_identity
 from loom.training.labelling import with_indices
 from loom.training.logs import logged
@@ -411,14 +412,14 @@ class Run:
             loss_sum += report.loss_sum
             weight += report.weight
             if self.functions and not report.skipped:
-                newest = [(made, self.form.targets(made, wanted)) for made, wanted in self.trainer.newest()]
+                newest = [self.form.told(*each) for each in self.trainer.newest()]
                 read = getattr(self.feed, "newest", [])
                 if read and self.form.ports is not None:
                     # What a step in shards gives is of one batch.
-                    newest = newest if self.shared is None else [cast("Any", joined(newest))]
+                    newest = newest if self.shared is None else [joined(newest)]
                     seen += [
-                        self.form.seen(examples[0], *both, examples[2])
-                        for examples, both in zip(read, newest, strict=True)
+                        self.form.seen(examples[0], cast("Any", made), cast("Any", wanted), examples[2])
+                        for examples, (made, wanted, _) in zip(read, newest, strict=True)
                     ]
                 else:
                     seen += newest

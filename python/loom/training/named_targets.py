@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import losses
+from loom.convert import as_numpy
 from loom.data import Classes, Data, TrainingBatch
 from loom.data.foreign import adopted
 from loom.data.labels import as_names
+from loom.data.weights import counting
 from loom.engine import Engine
 from loom.engine.told import remember_classes_by_output
-from loom.errors import ConfigError, DataError, DTypeError, ShapeError
+from loom.errors import ConfigError, DataError, DTypeError, LoomError, ShapeError
 from loom.losses import OwnLoss
 from loom.training.config import TrainingConfig
 from loom.training.labelling import BINARY, are_no_indices, tabled, together, unequal, weighed
@@ -95,7 +97,7 @@ def _learn(engine: Engine, config: TrainingConfig, data: object) -> None:
         if name in known:
             # Labels that are not among the classes are refused where they are looked up.
             continue
-        targets = [_target(part, name) for part in parts]
+        targets = [_counting(part, name) for part in parts]
         if _is_open(engine, name):
             # Labels of all places, as if each were of a sample.
             targets = [_flat_labels(engine, part, name) for part in parts]
@@ -177,6 +179,23 @@ def _target(part: object, name: str) -> Any:  # noqa: ANN401 - of any form
         return target[name]
     except (KeyError, IndexError, TypeError, ValueError):
         return None
+
+
+def _counting(part: object, name: str) -> Any:  # noqa: ANN401 - of any form
+    """Returns the target of an output, in which labels of weight 0 are such as count."""
+    target = _target(part, name)
+    if isinstance(part, (tuple, list)):
+        part = TrainingBatch(*part) if len(part) == 3 else None
+    weight: Any = part.weight if isinstance(part, TrainingBatch) else None
+    weight = weight.get(name) if isinstance(weight, Mapping) else weight
+    if target is None or weight is None:
+        return target
+    try:
+        given, counts = as_names(target), as_numpy(weight, what="weight")
+    except LoomError:
+        # Whoever takes them says what is wrong with them.
+        return target
+    return counting(given, counts, labels=True) if counts.ndim == 1 or given.ndim > 1 else target
 
 
 def _first(data: object) -> tuple[Any, Any]:

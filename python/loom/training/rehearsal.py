@@ -13,7 +13,7 @@ from loom.data import ArraySource, Source, TrainingBatch
 from loom.engine import HasEngine, engine_of
 from loom.errors import DataError
 from loom.training.config import TrainingConfig
-from loom.training.feed import Examples, Form
+from loom.training.form import Examples, Form
 from loom.training.settings import engine_config, with_own_losses
 
 __all__ = ["Rehearsal", "batches", "chosen_rows"]

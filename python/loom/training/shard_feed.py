@@ -12,7 +12,8 @@ from loom.data import BatchSource, ByShard, TrainingBatch
 from loom.data.loading import Loader
 from loom.errors import ConfigError, DataError
 from loom.training.config import TrainingConfig
-from loom.training.feed import Examples, Form, copied, require_known_length
+from loom.training.feed import copied, require_known_length
+from loom.training.form import Examples, Form
 from loom.training.sharing import Sharing
 
 __all__ = ["ShardFeed"]

@@ -22,7 +22,7 @@ from loom.engine import Engine
 from loom.errors import ConfigError
 from loom.metrics import MetricLike
 from loom.training.config import TrainingConfig
-from loom.training.feed import Examples
+from loom.training.form import Examples
 
 __all__ = ["case_of", "cases_of_ports", "refuse_batches_of_one", "warn_of_endings", "warn_of_mistakes"]
 

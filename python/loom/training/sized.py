@@ -20,6 +20,7 @@ from loom.data.foreign import adopted
 from loom.data.labels import as_names
 from loom.data.sample_targets import SampleTargets, Targets
 from loom.data.splitting import hold_out
+from loom.data.weights import counting
 from loom.engine import Engine
 from loom.engine.labels import known_classes
 from loom.engine.sizing import Sizing
@@ -27,8 +28,8 @@ from loom.errors import DataError, DTypeError, ShapeError
 from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig
 from loom.training.labelling import learn_classes
+from loom.training.output_figures import target_kinds
 from loom.training.output_targets import OutputTargets
-from loom.training.ported import target_kinds
 
 __all__ = ["dealt", "told"]
 
@@ -91,7 +92,8 @@ def _labels_of_steps(sizing: Sizing, pair: TrainingBatch) -> NDArray[Any] | None
         samples = sizing.samples(pair.input).of_length(sizing.output_lengths[""])
         if len(samples) != len(targets):
             return None
-        return np.concatenate([as_names(each)[: samples.length(n)] for n, each in enumerate(targets)])
+        parts = [as_names(each)[: samples.length(n)] for n, each in enumerate(targets)]
+        return _counting(parts, pair.weight)
     except (DataError, DTypeError, ShapeError, IndexError, ValueError):
         # Whoever puts samples together says what is wrong with them.
         return None
@@ -164,6 +166,19 @@ def _aim(engine: Engine, config: TrainingConfig) -> _Aim:
         room=lambda: sizing.steps()[length],
         classes=classes,
     )
+
+
+def _counting(parts: list[NDArray[Any]], weight: Foreign) -> NDArray[Any]:
+    """Returns the labels of all steps one behind the other; those of weight 0 are such as count."""
+    labels = np.concatenate(parts)
+    if not isinstance(weight, (list, tuple, np.ndarray)) or len(weight) != len(parts):
+        return labels
+    lengths = [len(part) for part in parts]
+    of_steps = [
+        np.broadcast_to(one if np.ndim(one) == 0 else np.asarray(one)[:length], length)
+        for one, length in zip(weight, lengths, strict=True)
+    ]
+    return counting(labels, np.concatenate(of_steps), labels=True)
 
 
 def _pair(data: object) -> TrainingBatch | None:

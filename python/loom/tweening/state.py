@@ -23,7 +23,7 @@ from loom.network import Network
 from loom.schedules import require_known_epochs
 from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig
-from loom.training.feed import Form
+from loom.training.form import Form
 from loom.training.labelling import weighed
 from loom.training.record import record_of
 from loom.training.settings import base_rate, engine_config

@@ -9,7 +9,7 @@ use crate::exchange::{Communicator, Ways};
 use crate::figures::layer_dicts;
 use crate::shared::Network;
 use loom::train::{
-    self as engine, Epoch, Examples, Rows, StepReport, StepRows, TrainerOptions, TrainingConfig,
+    self as engine, Epoch, Examples, Newest, Rows, StepReport, StepRows, TrainerOptions, TrainingConfig,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -250,13 +250,15 @@ impl Trainer {
         self.lock().trainer.keep_outputs(true);
     }
 
-    /// Output and target of each batch of the newest step that was kept.
-    fn newest(&self, py: Python<'_>) -> PyResult<Vec<(Py<PyAny>, Py<PyAny>)>> {
+    /// Output and target of each batch of the newest step that was kept, without what has a weight of 0; of named
+    /// outputs all rows, and their weights.
+    fn newest(&self, py: Python<'_>) -> PyResult<Vec<(Py<PyAny>, Py<PyAny>, Option<Py<PyAny>>)>> {
         let batches = self.lock().trainer.newest().map_err(exception)?;
-        batches
-            .into_iter()
-            .map(|(output, target)| Ok((to_numpy(py, output)?, targets_to_numpy(py, target)?)))
-            .collect()
+        let arrays = |newest: Newest| {
+            let weights = newest.weights.map(|weights| to_numpy(py, weights)).transpose()?;
+            Ok((to_numpy(py, newest.output)?, targets_to_numpy(py, newest.targets)?, weights))
+        };
+        batches.into_iter().map(arrays).collect()
     }
 
     /// Each layer's statistics in the newest step, as deep as the trainer looks.

@@ -6,7 +6,7 @@
 
 use super::shapes::StepFlow;
 use super::{Combine, NamedInput, NamedOutput, Network, at_layer};
-use crate::layers::Steps;
+use crate::layers::{Steps, class_extents};
 use crate::ops::{Concat, LengthMask, Slice};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
@@ -147,6 +147,20 @@ impl Network {
     pub(crate) fn output_steps(&self) -> Vec<usize> {
         let steps = |length: Option<usize>| length.map_or(1, |length| self.steps_of_length(length));
         self.output_lengths().into_iter().map(steps).collect()
+    }
+
+    /// How many places each named output has that may count by weights of their own: its steps where rows have lengths,
+    /// and otherwise all that have classes, such as pixels.
+    pub(crate) fn output_weights(&self) -> Vec<usize> {
+        let shapes = self.named_output_shapes();
+        let places = |(length, shape): (Option<usize>, Shape)| match length {
+            Some(length) => self.steps_of_length(length),
+            None => {
+                let (outer, _, inner) = class_extents(&shape);
+                outer * inner
+            }
+        };
+        self.output_lengths().into_iter().zip(shapes).map(places).collect()
     }
 
     /// The length of the steps of each named output, where rows have lengths; `None` for one that has no steps.

@@ -1,7 +1,7 @@
 //! A trainer's batches: what goes into a run, and what is looked at afterwards.
 
 use super::data::gather;
-use super::metrics::{RealSteps, Truth};
+use super::metrics::{Counted, Truth, counted_axis};
 use super::trainer::Trainer;
 use super::{Examples, Rows, Targets};
 use crate::ops::loss::divisor;
@@ -110,9 +110,10 @@ impl Trainer {
         }
         let ports = self.run.program().ports();
         let (Some(output), Some(target)) = (ports.output, ports.target) else { return };
-        if let Some(real) = self.real_steps::<T>() {
+        if let Some(counted) = self.counted::<T>() {
+            let axis = counted_axis(&self.op, self.class_axis);
             for metric in &mut self.metrics {
-                metric.update(&real.output, real.truth(), self.class_axis);
+                metric.update(&counted.output, counted.truth(), axis);
             }
             return;
         }
@@ -127,18 +128,19 @@ impl Trainer {
         }
     }
 
-    /// What the newest batch has come to without steps of no weight, where steps have weights of their own.
-    pub(super) fn real_steps<T: Real>(&self) -> Option<RealSteps<T>> {
+    /// What the newest batch has come to without what has no weight; `None` where all of it counts, and where outputs
+    /// have names, each of which may leave out other rows.
+    pub(super) fn counted<T: Real>(&self) -> Option<Counted<T>> {
         let ports = self.run.program().ports();
         let (weights, output, target) = (ports.sample_weight?, ports.output?, ports.target?);
-        if !self.op.by_step {
+        if !self.config.outputs.is_empty() {
             return None;
         }
         let truth = match self.plan.class_targets {
             true => Truth::Classes(self.run.read_indices(target)),
             false => Truth::Real(self.run.read::<T>(target)),
         };
-        Some(RealSteps::of(&self.op, self.run.read::<T>(output), truth, self.run.read::<T>(weights)))
+        Counted::of(&self.op, self.run.read::<T>(output), truth, self.run.read::<T>(weights))
     }
 
     /// Makes readable what is looked at after a batch's forward pass: its losses, its output where
@@ -192,16 +194,16 @@ impl Trainer {
             examples.target.copy_real(Some(Rows::At(batch)), &mut numbers);
             Truth::Real(&numbers)
         };
-        if self.op.by_step
-            && let Some(weight) = &examples.weight
-        {
+        if let Some(weight) = examples.weight.as_ref().filter(|_| self.op.weighted) {
             let mut weights = vec![0.0f32; batch.len() * self.op.weights()];
             gather(weight, Some(Rows::At(batch)), &mut weights);
-            let real = RealSteps::of(&self.op, output, truth, &weights);
-            for metric in &mut self.metrics {
-                metric.update(&real.output, real.truth(), self.class_axis);
+            if let Some(counted) = Counted::of(&self.op, output, truth, &weights) {
+                let axis = counted_axis(&self.op, self.class_axis);
+                for metric in &mut self.metrics {
+                    metric.update(&counted.output, counted.truth(), axis);
+                }
+                return;
             }
-            return;
         }
         for metric in &mut self.metrics {
             metric.update(output, truth, self.class_axis);

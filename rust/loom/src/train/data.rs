@@ -29,8 +29,9 @@ pub struct Examples<'a> {
     pub input: TensorView<'a>,
     /// (rows, ...).
     pub target: Targets<'a>,
-    /// (rows,), or (rows, steps) for each step of an output of (steps, ...) to have its own, or (rows, outputs) where
-    /// outputs have names; finite and at least 0.
+    /// (rows,), or (rows, places) for each place of an output to have its own: steps of (steps, features), pixels of
+    /// (channels, height, width), row by row. Where outputs have names (rows, outputs), or a number for each place of
+    /// each output, one output behind the other. Finite and at least 0.
     pub weight: Option<TensorView<'a>>,
 }
 
@@ -219,7 +220,9 @@ impl<'a> Examples<'a> {
     pub(crate) fn weighing(&self) -> Weighing {
         match &self.weight {
             None => Weighing::None,
-            Some(weight) if weight.shape().len() > 1 => Weighing::Steps,
+            Some(weight) if weight.shape().len() > 1 => {
+                Weighing::Places(weight.shape()[1..].iter().product())
+            }
             Some(_) => Weighing::Rows,
         }
     }
@@ -233,13 +236,33 @@ impl<'a> Examples<'a> {
         }
     }
 
-    /// Checks extents, and with `finite` that all numbers are finite; `named` is how many weights a row may have, where
-    /// outputs have names: one for each, or for each step of one.
+    /// An error about targets that are not finite; where the row at fault has no weight, with what to do.
+    fn with_hint(&self, error: Error, target: &TensorView<'_>) -> Error {
+        let width = target.shape().iter().skip(1).product::<usize>().max(1);
+        let unweighed = |weight: &TensorView<'_>| {
+            let row = target.first_non_finite()? / width;
+            let mut weights = vec![0.0f64; weight.elements().len()];
+            weight.copy_to(&mut weights);
+            let each = weights.len() / self.rows().max(1);
+            Some(weights.get(row * each..(row + 1) * each)?.contains(&0.0))
+        };
+        match error {
+            Error::NonFinite(message) if self.weight.as_ref().and_then(unweighed) == Some(true) => {
+                Error::NonFinite(format!(
+                    "{message}: what has a weight of 0 takes any finite target, such as 0.5"
+                ))
+            }
+            error => error,
+        }
+    }
+
+    /// Checks extents, and with `finite` that all numbers are finite; `named` are how many weights a row may have, where
+    /// outputs have names: one for each, or for each step or place of one.
     pub(crate) fn check(
         &self,
         input: &Shape,
         output: &Shape,
-        named: usize,
+        named: &[usize],
         as_classes: bool,
         finite: bool,
     ) -> Result<()> {
@@ -248,18 +271,21 @@ impl<'a> Examples<'a> {
         if finite {
             check_finite(&self.input, "input")?;
             if let Targets::Real(target) = &self.target {
-                check_finite(target, "target")?;
+                check_finite(target, "target").map_err(|error| self.with_hint(error, target))?;
             }
         }
         if let Some(weight) = &self.weight {
-            let outer = if named > 0 { named } else { class_extents(output).0 };
-            let several = named > 0 || output.rank() > 1;
-            let by_step = weight.shape() == [self.rows(), outer] && several;
-            if weight.shape() != [self.rows()] && !by_step {
-                let steps = if several { format!(", or ({}, {outer})", self.rows()) } else { String::new() };
+            let (outer, _, inner) = class_extents(output);
+            let of_places = if output.rank() > 1 { &[outer * inner][..] } else { &[] };
+            let several = if named.is_empty() { of_places } else { named };
+            let found = weight.shape();
+            let by_place = found.len() > 1 && several.contains(&found[1..].iter().product());
+            if found.first() != Some(&self.rows()) || (found.len() > 1 && !by_place) {
+                let also: String =
+                    several.iter().map(|count| format!(", or ({}, {count})", self.rows())).collect();
                 return Err(Error::Shape(format!(
-                    "sample weights have shape {}, expected ({},){steps}",
-                    Shape::from(weight.shape()),
+                    "sample weights have shape {}, expected ({},){also}",
+                    Shape::from(found),
                     self.rows()
                 )));
             }

@@ -1,7 +1,7 @@
 //! Loss and metrics without learning.
 
 use super::data::gather;
-use super::metrics::{ClassAxis, MetricState, RealSteps, Truth};
+use super::metrics::{ClassAxis, Counted, MetricState, Truth, counted_axis};
 use super::outputs::TargetRow;
 use super::prepare::{check_examples, class_axis};
 use super::step_program::lower_loss;
@@ -199,10 +199,15 @@ impl Evaluator {
         self.loss += found.losses.iter().map(|loss| loss.to_f64()).sum::<f64>();
         self.rows += rows;
         let truth = if classes { Truth::Classes(found.labels) } else { Truth::Real(found.truth) };
-        let real = op.by_step.then(|| RealSteps::of(op, found.output, truth, found.weights));
+        if self.metrics.is_empty() {
+            return;
+        }
+        let counted = Counted::of(op, found.output, truth, found.weights);
         for metric in &mut self.metrics {
-            match &real {
-                Some(real) => metric.update(&real.output, real.truth(), self.class_axis),
+            match &counted {
+                Some(counted) => {
+                    metric.update(&counted.output, counted.truth(), counted_axis(op, self.class_axis));
+                }
                 None => metric.update(found.output, truth, self.class_axis),
             }
         }

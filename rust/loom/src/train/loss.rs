@@ -121,7 +121,7 @@ pub(crate) fn loss_op(
         label_smoothing: options.label_smoothing,
         class_weight: options.class_weight.clone(),
         weighted: weighing != Weighing::None,
-        by_step: weighing == Weighing::Steps,
+        by_place: matches!(weighing, Weighing::Places(_)),
         gradient,
         scaled: false,
     })

@@ -46,10 +46,13 @@ fn run<T: Real>(
     }
     let shape = Shape::from(&output.shape()[1..]);
     let class_targets = target.are_classes_for(&loss, &shape)?;
-    let (outer, ..) = class_extents(&shape);
+    let (outer, _, inner) = class_extents(&shape);
+    let places = outer * inner;
     let weighing = match weight {
         None => Weighing::None,
-        Some(weights) if shape.rank() > 1 && outer > 1 && weights.len() == rows * outer => Weighing::Steps,
+        Some(weights) if shape.rank() > 1 && places > 1 && weights.len() == rows * places => {
+            Weighing::Places(places)
+        }
         Some(_) => Weighing::Rows,
     };
     let op = loss_op(loss.0, &shape, class_targets, weighing, options, true)?;

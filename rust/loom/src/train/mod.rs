@@ -79,7 +79,7 @@ pub use prepare::check_examples;
 pub use schedule::Schedule;
 pub use step::StepReport;
 pub use times::StepTimes;
-pub use trainer::{OwnedTargets, Trainer, TrainerOptions};
+pub use trainer::{Newest, OwnedTargets, Trainer, TrainerOptions};
 pub use tween::{FeedbackConfig, Passage, TargetMode, TweenConfig, TweenState};
 
 pub(crate) use clip::{Clips, Updates, lower_clip, lower_foresight, lower_updates};

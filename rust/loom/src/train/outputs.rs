@@ -2,7 +2,7 @@
 //!
 //! Targets come as one row of numbers, an output's behind the one before: like the outputs, or with a class index, as
 //! a number, wherever a loss takes classes.
-//! Rows may have a weight, or one for each output, and for each step of one that has steps. The latter, like weights of
+//! Rows may have a weight, or one for each output, and for each step or place of one. The latter, like weights of
 //! classes, do not count in what a sum is divided by: the outputs of a step have one divisor, that of its rows.
 
 use super::loss::{LossOptions, loss_op};
@@ -79,13 +79,13 @@ pub(super) fn lower(
     let total = row_length(&all);
     let targets = b.input("target", Shape::from(total), Kind::Real);
     b.ports.target = Some(targets);
-    let steps = network.output_steps();
-    let count: usize = if weighing == Weighing::Steps { steps.iter().sum() } else { 1 };
+    let places = weights_of_outputs(network, weighing);
+    let count = weighing.count();
     let mut start = 0;
-    let weights = (weighing != Weighing::None).then(|| b.input("weight", Shape::from(count), Kind::Real));
+    let weights = (count > 0).then(|| b.input("weight", Shape::from(count), Kind::Real));
     b.ports.sample_weight = weights;
     let (mut rows, mut gradients) = (Vec::new(), Vec::new());
-    for ((output, of), steps) in lowered.outputs.iter().zip(all).zip(steps) {
+    for ((output, of), places) in lowered.outputs.iter().zip(all).zip(places) {
         let OutputOp { op, own, target: place, shape, factor } = of;
         let target = match op.class_targets {
             true => {
@@ -95,16 +95,16 @@ pub(super) fn lower(
             false => crate::network::slice(b, targets, total, &place, shape.clone()),
         };
         let weight = weights.map(|weights| match weighing {
-            Weighing::Steps if count > 1 => {
-                start += steps;
-                crate::network::slice(b, weights, count, &(start - steps..start), Shape::from(steps))
+            Weighing::Places(count) if count > 1 => {
+                start += places;
+                crate::network::slice(b, weights, count, &(start - places..start), Shape::from(places))
             }
             _ => weights,
         });
         let (losses, gradient, counted) = match own {
             Some(own) => {
-                let of_steps = if op.by_step { Weighing::Steps } else { Weighing::Rows };
-                let weighing = if weight.is_some() { of_steps } else { Weighing::None };
+                let of_places = if op.by_place { Weighing::Places(places) } else { Weighing::Rows };
+                let weighing = if weight.is_some() { of_places } else { Weighing::None };
                 let wanted = Wanted { weight, weighing, gradient, scaled: op.scaled };
                 let made = own.lower(b, *output, target, wanted)?;
                 (made.row_losses, made.output_gradient, counted(&made.op))
@@ -128,6 +128,15 @@ pub(super) fn lower(
     b.ports.output_gradient = gradients.first().copied();
     b.ports.output_gradients = gradients;
     whole(network, weighing, gradient)
+}
+
+/// How many weights of a row are of each output.
+fn weights_of_outputs(network: &Network, weighing: Weighing) -> Vec<usize> {
+    let steps = network.output_steps();
+    match weighing {
+        Weighing::Places(count) if count != steps.iter().sum::<usize>() => network.output_weights(),
+        _ => steps,
+    }
 }
 
 /// One output's loss.
@@ -174,11 +183,12 @@ fn losses(
         ));
     }
     let mut start = 0;
-    type Given<'a> = (((&'a OutputLoss, Shape), &'a NamedOutput), Option<usize>);
-    let one = |(((given, shape), named), length): Given<'_>| {
+    type Given<'a> = ((((&'a OutputLoss, Shape), &'a NamedOutput), Option<usize>), usize);
+    let one = |((((given, shape), named), length), places): Given<'_>| {
         // One for each output without steps is one for each row of what it is compared with.
         let weighing = match (weighing, length) {
-            (Weighing::Steps, None) => Weighing::Rows,
+            (Weighing::Places(_), None) if places == 1 => Weighing::Rows,
+            (Weighing::Places(_), _) => Weighing::Places(places),
             (weighing, _) => weighing,
         };
         let OutputLoss { loss, own_loss, weight: factor, class_weight } = given;
@@ -203,13 +213,14 @@ fn losses(
         Ok(OutputOp { op, own, target: start - length..start, shape, factor: *factor })
     };
     let shapes = network.named_output_shapes();
-    config.outputs.iter().zip(shapes).zip(names).zip(network.output_lengths()).map(one).collect()
+    let places = weights_of_outputs(network, weighing);
+    config.outputs.iter().zip(shapes).zip(names).zip(network.output_lengths()).zip(places).map(one).collect()
 }
 
 /// The loss whose divisor counts as that of a whole row does.
 pub(super) fn whole(network: &Network, weighing: Weighing, gradient: bool) -> Result<Loss> {
     let shape = terms(network);
-    let weighing = if weighing == Weighing::Steps { Weighing::None } else { weighing };
+    let weighing = if weighing == Weighing::Rows { weighing } else { Weighing::None };
     loss_op(LossFunction::MeanSquaredError, &shape, false, weighing, &LossOptions::default(), gradient)
 }
 

@@ -110,10 +110,10 @@ impl OwnLossConfig {
         match self {
             Self::Expression(text) => {
                 let shaped = shaped(text, &shape)?;
-                if wanted.weighing == Weighing::Steps && shaped.output() != shape {
+                if matches!(wanted.weighing, Weighing::Places(_)) && shaped.output() != shape {
                     return Err(Error::Value(format!(
-                        "the loss \"{text}\" has sums over axes, and steps that count by weights of their own, or \
-                         are of sequences of different lengths, need a loss for each element"
+                        "the loss \"{text}\" has sums over axes, and steps or pixels that count by weights of their \
+                         own, or steps of sequences of different lengths, need a loss for each element"
                     )));
                 }
                 let (value, sums) = b.evaluate(&shaped.value()?, vec![Some(output), Some(target)], "loss")?;

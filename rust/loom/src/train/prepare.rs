@@ -108,8 +108,13 @@ pub fn check_examples(network: &Network, config: &TrainingConfig, examples: &Exa
     let finite = config.on_nonfinite == OnNonFinite::Raise;
     let of_outputs = TargetRow::of(network, config, &examples.target)?;
     let row = of_outputs.map(|row| Shape::from(row.total));
-    let weights = network.output_steps().iter().sum();
-    examples.check(&network.row_shape(), row.as_ref().unwrap_or(output), weights, classes, finite)?;
+    let mut weights: Vec<usize> = [network.output_steps(), network.output_weights()]
+        .iter()
+        .filter(|counts| !counts.is_empty())
+        .map(|counts| counts.iter().sum())
+        .collect();
+    weights.dedup();
+    examples.check(&network.row_shape(), row.as_ref().unwrap_or(output), &weights, classes, finite)?;
     // An epoch's order is kept as numbers of 32 bits.
     if u32::try_from(examples.rows()).is_err() {
         let rows = examples.rows();

@@ -90,7 +90,7 @@ impl Trainer {
         (shards, own): (usize, Range<usize>),
         exchange: &mut dyn Exchange,
     ) -> Result<(Cut<'a>, f64)> {
-        let weighing = self.plan.weighing.or(step.examples.weighing());
+        let weighing = self.known_weighing(network).or(step.examples.weighing());
         let wanted = |trainer: &Self| super::plan::Plan { weighing, accumulates: true, ..trainer.plan };
         let Some(parts) = step.parts else {
             let mut starts: Vec<usize> =

@@ -44,12 +44,8 @@ pub(super) fn lower_loss(
             b.input("target", shape, Kind::Real)
         };
         b.ports.target = Some(target);
-        let weights = match weighing {
-            Weighing::Steps => class_extents(b.shape(lowered.output)).0,
-            _ => 1,
-        };
-        let weight =
-            (weighing != Weighing::None).then(|| b.input("weight", Shape::from(weights), Kind::Real));
+        let weights = weighing.count();
+        let weight = (weights > 0).then(|| b.input("weight", Shape::from(weights), Kind::Real));
         b.ports.sample_weight = weight;
         let scaled = gradient && network.scales_loss();
         let made = own.lower(b, lowered.output, target, Wanted { weight, weighing, gradient, scaled })?;

@@ -8,6 +8,7 @@ use super::plan::{Plan, Turn};
 use super::prepare::{class_axis, prepare_state};
 use super::spare::Spare;
 use super::step_program::compile;
+use super::weighing::Weighing;
 use super::{Examples, Rows, TrainingConfig};
 use crate::network::{KeptStep, Mode, Network};
 use crate::ops::Loss;
@@ -30,6 +31,18 @@ pub enum OwnedTargets {
     Classes(Vec<usize>, Vec<i32>),
     /// Numbers like the output.
     Real(Tensor),
+}
+
+/// What a batch has come to, copied out of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Newest {
+    /// (rows, ...) what the network gave; or (places, classes) where places have weights of their own.
+    pub output: Tensor,
+    /// What that was compared with.
+    pub targets: OwnedTargets,
+    /// (rows, weights) where outputs have names, as the examples have them; rows and places of other networks that have
+    /// a weight of 0 are left out.
+    pub weights: Option<Tensor>,
 }
 
 /// How a trainer begins.
@@ -78,9 +91,9 @@ pub struct Trainer {
     /// the next.
     pub(super) shuffled: bool,
     /// Outputs and targets of the newest step's batches but the last.
-    pub(super) earlier: Vec<(Tensor, OwnedTargets)>,
+    pub(super) earlier: Vec<Newest>,
     /// Those of all shards of the newest step, where it was cut into shards and somebody looks.
-    pub(super) of_shards: Option<Vec<(Tensor, OwnedTargets)>>,
+    pub(super) of_shards: Option<Vec<Newest>>,
     /// Runs of the same program, for shards that go through the network together.
     pub(super) beside: Vec<Run>,
     /// What layers carry of all rows, while shards of them go through the network.
@@ -207,11 +220,11 @@ impl Trainer {
         self.keep_outputs = keep;
     }
 
-    /// Output and target of each batch of the newest step.
+    /// What each batch of the newest step has come to, without rows, steps and pixels of weight 0.
     ///
     /// # Errors
     /// [`Error::State`] before any step.
-    pub fn newest(&mut self) -> Result<Vec<(Tensor, OwnedTargets)>> {
+    pub fn newest(&mut self) -> Result<Vec<Newest>> {
         if let Some(shown) = &self.of_shards {
             return Ok(shown.clone());
         }
@@ -222,7 +235,7 @@ impl Trainer {
         Ok(self.earlier.iter().cloned().chain([last]).collect())
     }
 
-    pub(super) fn newest_in<T: Real>(&self) -> Result<(Tensor, OwnedTargets)> {
+    pub(super) fn newest_in<T: Real>(&self) -> Result<Newest> {
         let program = self.run.program();
         let (Some(output), Some(target), true) =
             (program.ports().output, program.ports().target, self.run.rows > 0)
@@ -230,9 +243,15 @@ impl Trainer {
             return Err(Error::State("there was no step yet".into()));
         };
         let shape = |value: Value| [&[self.run.rows], &program.value(value).shape[..]].concat();
-        if let Some(real) = self.real_steps::<T>() {
-            return real.owned(&self.op);
+        let (of_output, of_target) = (&program.value(output).shape, &program.value(target).shape);
+        if let Some(counted) = self.counted::<T>() {
+            let (output, targets) = counted.owned(of_output, of_target)?;
+            return Ok(Newest { output, targets, weights: None });
         }
+        // Where outputs have names, each may leave out other rows.
+        let of_outputs = program.ports().sample_weight.filter(|_| !self.config.outputs.is_empty());
+        let weights =
+            of_outputs.map(|weights| Tensor::new(shape(weights), self.run.read::<T>(weights).to_vec()));
         let targets = if self.plan.class_targets {
             OwnedTargets::Classes(
                 vec![self.run.rows, self.op.outer * self.op.inner],
@@ -241,7 +260,8 @@ impl Trainer {
         } else {
             OwnedTargets::Real(Tensor::new(shape(target), self.run.read::<T>(target).to_vec())?)
         };
-        Ok((Tensor::new(shape(output), self.run.read::<T>(output).to_vec())?, targets))
+        let output = Tensor::new(shape(output), self.run.read::<T>(output).to_vec())?;
+        Ok(Newest { output, targets, weights: weights.transpose()? })
     }
 
     /// Whether steps that go wrong are taken back by the measures' judgement.
@@ -266,11 +286,16 @@ impl Trainer {
         let wanted = Plan {
             weighing: batches
                 .iter()
-                .fold(self.plan.weighing, |all, (examples, _)| all.or(examples.weighing())),
+                .fold(self.known_weighing(network), |all, (examples, _)| all.or(examples.weighing())),
             accumulates: self.plan.accumulates || batches.len() > 1,
             ..self.plan
         };
         self.fit(network, rows, wanted)
+    }
+
+    /// What weights the program takes, which other extents of the input do not have.
+    pub(super) fn known_weighing(&self, network: &Network) -> Weighing {
+        if network.extents_key() == self.plan.extents { self.plan.weighing } else { Weighing::None }
     }
 
     /// Whether the network has changed since the program was compiled, in what programs depend on.

@@ -1,8 +1,8 @@
 //! What the shards of a step have come to, their gradients aside, as processes tell each other.
 
-use super::metrics::Truth;
+use super::metrics::{Truth, counted_axis};
 use super::summing::{Parts, numbers};
-use super::trainer::{OwnedTargets, Trainer};
+use super::trainer::{Newest, OwnedTargets, Trainer};
 use crate::network::Network;
 use crate::simd::{Cpu, Real};
 use crate::state::Carried;
@@ -27,6 +27,8 @@ pub(super) struct Unit<T> {
     pub(super) targets: Vec<T>,
     /// Extents of outputs and targets, where somebody looks at them.
     pub(super) extents: [Vec<u64>; 2],
+    /// How much rows count in each of several outputs, where somebody looks.
+    pub(super) weights: Vec<T>,
 }
 
 pub(super) fn put_numbers<T: bytemuck::Pod>(bytes: &mut Vec<u8>, numbers: &[T]) {
@@ -72,6 +74,7 @@ impl<T: Real> Unit<T> {
         put_numbers(bytes, &self.labels);
         put_numbers(bytes, &self.targets);
         self.extents.iter().for_each(|extents| put_numbers(bytes, extents));
+        put_numbers(bytes, &self.weights);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self> {
@@ -85,6 +88,7 @@ impl<T: Real> Unit<T> {
             labels: from.numbers()?.into_owned(),
             targets: from.numbers()?.into_owned(),
             extents: [from.numbers()?.into_owned(), from.numbers()?.into_owned()],
+            weights: from.numbers()?.into_owned(),
         })
     }
 
@@ -109,14 +113,18 @@ impl<T: Real> Unit<T> {
     }
 
     /// Outputs and targets, where their extents are told.
-    fn shown(&self) -> Result<(Tensor, OwnedTargets)> {
+    fn shown(&self) -> Result<Newest> {
         let [output, target] =
             self.extents.each_ref().map(|all| all.iter().map(|it| *it as usize).collect::<Vec<_>>());
         let targets = match self.targets.is_empty() {
             true => OwnedTargets::Classes(target, self.labels.clone()),
             false => OwnedTargets::Real(Tensor::new(target, self.targets.clone())?),
         };
-        Ok((Tensor::new(output, self.output.clone())?, targets))
+        let weights = match self.weights.len().checked_div(self.rows) {
+            Some(each) if each > 0 => Some(Tensor::new(vec![self.rows, each], self.weights.clone())?),
+            _ => None,
+        };
+        Ok(Newest { output: Tensor::new(output, self.output.clone())?, targets, weights })
     }
 }
 
@@ -126,13 +134,18 @@ impl Trainer {
         self.fetch_watched()?;
         let mut unit = Unit { shard, rows: self.run.rows, loss: self.summed_loss::<T>(), ..Unit::default() };
         if self.keep_outputs {
-            let (output, targets) = self.newest_in::<T>()?;
+            let newest = self.newest_in::<T>()?;
             let extents = |shape: &[usize]| shape.iter().map(|extent| *extent as u64).collect();
-            unit.extents[0] = extents(output.shape());
-            unit.extents[1] = match &targets {
+            unit.extents[0] = extents(newest.output.shape());
+            unit.extents[1] = match &newest.targets {
                 OwnedTargets::Classes(shape, _) => extents(shape),
                 OwnedTargets::Real(tensor) => extents(tensor.shape()),
             };
+            if newest.weights.is_some()
+                && let Some(weights) = self.run.program().ports().sample_weight
+            {
+                unit.weights = self.run.read::<T>(weights).to_vec();
+            }
         } else if self.metrics.is_empty() {
             return Ok(unit);
         }
@@ -142,9 +155,9 @@ impl Trainer {
             true => Truth::Classes(self.run.read_indices(target)),
             false => Truth::Real(self.run.read::<T>(target)),
         };
-        let real = self.real_steps::<T>();
-        let (output, truth) = match &real {
-            Some(real) => (&real.output[..], real.truth()),
+        let counted = self.counted::<T>();
+        let (output, truth) = match &counted {
+            Some(counted) => (&counted.output[..], counted.truth()),
             None => (self.run.read::<T>(output), truth),
         };
         unit.output = output.to_vec();
@@ -162,8 +175,9 @@ impl Trainer {
                 true => Truth::Classes(&unit.labels),
                 false => Truth::Real(&unit.targets),
             };
+            let axis = counted_axis(&self.op, self.class_axis);
             for metric in &mut self.metrics {
-                metric.update(&unit.output, truth, self.class_axis);
+                metric.update(&unit.output, truth, axis);
             }
         }
         if self.keep_outputs {

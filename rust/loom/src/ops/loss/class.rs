@@ -46,13 +46,14 @@ impl<T: Real> Kernel<T> for ClassRows<'_, T> {
         let block = classes * inner;
         for row in 0..rows.losses.len() {
             let (weight, scale) = rows.scale(row);
+            let weights = rows.of_places(row);
             let mut total = T::ZERO;
             for index in row * outer..(row + 1) * outer {
                 let part = index * block..(index + 1) * block;
                 let output = &rows.output[part.clone()];
                 let gradient = if rows.gradient.is_empty() { None } else { Some(&mut rows.gradient[part]) };
                 let target = target.from(index, block, inner);
-                let block = Block { op, output, target, gradient, scale };
+                let block = Block { op, output, target, gradient, scale, weights };
                 total += match op.function {
                     LossFunction::CrossEntropy { temperature } => {
                         let factor = T::from_f64(1.0 / temperature);
@@ -82,12 +83,15 @@ struct Block<'a, T> {
     gradient: Option<&'a mut [T]>,
     /// The factor of the gradient.
     scale: T,
+    /// What each position counts beside that; empty where all count alike.
+    weights: &'a [T],
 }
 
 /// A loss of the distribution along an axis.
 trait ClassFunction<T: Real>: Copy {
-    /// The loss of each position; writes the gradient.
-    fn loss<V: Vector<Element = T>>(self, block: &mut Block<'_, T>, axis: impl ReducedAxis<V>) -> V;
+    /// The loss of each position; writes the gradient, times `scale`.
+    fn loss<V: Vector<Element = T>>(self, block: &mut Block<'_, T>, axis: impl ReducedAxis<V>, scale: V)
+    -> V;
 }
 
 impl<T: Real> Block<'_, T> {
@@ -95,13 +99,20 @@ impl<T: Real> Block<'_, T> {
     #[inline(always)]
     fn positions<V: Vector<Element = T>, F: ClassFunction<T>>(mut self, function: F) -> T {
         let Loss { classes, inner, .. } = *self.op;
+        let scale = V::splat(self.scale);
         if inner == 1 {
-            return function.loss::<V>(&mut self, SideBySide { classes }).to_array()[0];
+            return function.loss::<V>(&mut self, SideBySide { classes }, scale).to_array()[0];
         }
         let mut sums = V::splat(T::ZERO);
         for start in (0..inner).step_by(LANES) {
             let count = LANES.min(inner - start);
-            let loss = function.loss::<V>(&mut self, Apart { classes, inner, start, count });
+            let axis = Apart { classes, inner, start, count };
+            let loss = if self.weights.is_empty() {
+                function.loss::<V>(&mut self, axis, scale)
+            } else {
+                let weights: V = load(&self.weights[start..start + count]);
+                function.loss::<V>(&mut self, axis, scale * weights) * weights
+            };
             sums = sums + first(count, loss);
         }
         sums.reduce_sum()
@@ -142,9 +153,14 @@ struct CrossEntropy<T> {
 
 impl<T: Real> ClassFunction<T> for CrossEntropy<T> {
     #[inline(always)]
-    fn loss<V: Vector<Element = T>>(self, block: &mut Block<'_, T>, axis: impl ReducedAxis<V>) -> V {
+    fn loss<V: Vector<Element = T>>(
+        self,
+        block: &mut Block<'_, T>,
+        axis: impl ReducedAxis<V>,
+        scale: V,
+    ) -> V {
         let (output, factor) = (block.output, V::splat(self.factor));
-        let scale = V::splat(block.scale) * factor;
+        let scale = scale * factor;
         let largest = axis.largest(output);
         // The powers wait where the gradient goes; what fits a register stays there.
         let (single, mut power) = (axis.steps() == 1, V::splat(T::ZERO));
@@ -236,9 +252,14 @@ fn logit<V: Vector>(output: &[V::Element], largest: V, factor: V) -> V {
 
 impl<T: Real> ClassFunction<T> for Focal<T> {
     #[inline(always)]
-    fn loss<V: Vector<Element = T>>(self, block: &mut Block<'_, T>, axis: impl ReducedAxis<V>) -> V {
+    fn loss<V: Vector<Element = T>>(
+        self,
+        block: &mut Block<'_, T>,
+        axis: impl ReducedAxis<V>,
+        scale: V,
+    ) -> V {
         let (output, factor) = (block.output, V::splat(self.factor));
-        let (scale, zero) = (V::splat(block.scale) * factor, V::splat(T::ZERO));
+        let (scale, zero) = (scale * factor, V::splat(T::ZERO));
         let largest = axis.largest(output);
         let mut sums = axis.sums();
         for step in 0..axis.steps() {
@@ -276,8 +297,13 @@ struct Likelihood;
 
 impl<T: Real> ClassFunction<T> for Likelihood {
     #[inline(always)]
-    fn loss<V: Vector<Element = T>>(self, block: &mut Block<'_, T>, axis: impl ReducedAxis<V>) -> V {
-        let (output, scale) = (block.output, V::splat(block.scale));
+    fn loss<V: Vector<Element = T>>(
+        self,
+        block: &mut Block<'_, T>,
+        axis: impl ReducedAxis<V>,
+        scale: V,
+    ) -> V {
+        let output = block.output;
         let (zero, least) = (V::splat(T::ZERO), V::constant(LEAST));
 
         if let Target::Classes(labels) = block.target

@@ -2,7 +2,7 @@
 
 use super::Loss;
 use super::class::{ClassRows, Target};
-use super::element::ElementRows;
+use super::element::{ElementRows, PlaceRows};
 use super::rows::Rows;
 use super::targets::{validate_labels, validate_output};
 use crate::ops::element_loops::{TRANSCENDENTAL, rows_per_task};
@@ -40,11 +40,17 @@ impl Operation for Loss {
         let task = |task: usize, losses: &mut [T], gradient: &mut [T]| {
             let first = task * rows;
             let output = &output[first * row..][..losses.len() * row];
-            let weights = if self.weighted { &weights[first..][..losses.len()] } else { weights };
-            let rows = Rows { output, weights, divisor, losses, gradient };
+            let places = if op.weighs_inner() { op.inner } else { 0 };
+            let each = places.max(1);
+            let weights =
+                if self.weighted { &weights[first * each..][..losses.len() * each] } else { weights };
+            let rows = Rows { output, weights, places, divisor, losses, gradient };
             let target = target.from(first, row, op.positions());
             match target {
                 target if op.is_over_classes() => T::dispatch(isa, ClassRows { op, rows, target }),
+                Target::Real(target) if places > 0 => {
+                    T::dispatch(isa, PlaceRows { function: op.function, rows, target, row });
+                }
                 Target::Real(target) => {
                     T::dispatch(isa, ElementRows { function: op.function, rows, target, row });
                 }

@@ -18,7 +18,7 @@ fn main(group: u32, thread: u32) {
             let i = row * ELEMENTS + element;
             let o = output[i];
             let t = targets[i];
-            loss += loss_of(o, t);
+            loss += loss_of(o, t)#{FACTOR};
             #{GRADIENT}
         }
     }

@@ -20,6 +20,7 @@ impl GpuOperation for Loss {
         // A sequence has more class axes than a workgroup should take one after the other: each is then
         // a row to the kernel, and another adds their losses up. So it is where each has a weight of its own.
         let by_step = self.of_steps().is_some() && self.outer > 1;
+        let by_place = self.weighs_inner();
         let spread = by_step || (self.is_over_classes() && self.inner == 1 && self.outer >= SPREAD);
         let rows = recorder.rows() * if spread { self.outer } else { 1 };
         let losses = recorder.write(0)?;
@@ -35,7 +36,10 @@ impl GpuOperation for Loss {
             .section("SCALED", if self.scaled { " / control.scale" } else { "" })
             .section(
                 "WEIGHT",
-                if self.weighted { "if there {\n        weight = weights[row / PARTS];\n    }" } else { "" },
+                match self.weighted && !by_place {
+                    true => "if there {\n        weight = weights[row / PARTS];\n    }",
+                    false => "",
+                },
             )
             .constant("PARTS", if spread && !by_step { self.outer } else { 1 })
             .read("output", "f32", recorder.read(0)?)
@@ -93,11 +97,22 @@ impl Loss {
     /// The text of a loss of single elements, and how many threads a row has.
     fn over_elements(&self, label: String) -> (Shader, usize) {
         let threads = segment::lanes(self.elements(), THREADS);
-        let gradient = if self.gradient { "gradient[i] = slope_of(o, t) * scale;" } else { "" };
+        let gradient = match (self.gradient, self.weighs_inner()) {
+            (true, true) => {
+                "gradient[i] = slope_of(o, t) * (scale * weights[row * INNER + element % INNER]);"
+            }
+            (true, false) => "gradient[i] = slope_of(o, t) * scale;",
+            (false, _) => "",
+        };
         let shader = Shader::new(label, include_str!("elements.wgsl"))
             .constant("ELEMENTS", self.elements())
             .constant("ROW_THREADS", threads)
+            .constant("INNER", self.inner)
             .section("FUNCTION", self.function.visit(Text).unwrap_or_default())
+            .section(
+                "FACTOR",
+                if self.weighs_inner() { " * weights[row * INNER + element % INNER]" } else { "" },
+            )
             .section("GRADIENT", gradient)
             .section("JOIN", segment::join("row_sum", "f32", threads, "a + b"));
         (shader, threads)
@@ -139,6 +154,12 @@ impl Loss {
             wanted += "\n    t *= class_weights[class_index];";
         }
         wanted += "\n    return t;";
+        // What a position counts beside the row, around what it has come to.
+        let [before, after] = match self.weighs_inner() {
+            true => [include_str!("place.wgsl"), "loss = others + loss * factor;"],
+            false => ["", ""],
+        };
+        let text = format!("{before}{text}{after}");
         let divergence = matches!(self.function, LossFunction::KullbackLeibler { .. });
         let text = text.replace("#{ENTROPY}", if divergence { " + log(t)" } else { "" });
         let shader = Shader::new(label, include_str!("classes.wgsl"))
@@ -195,8 +216,8 @@ mod tests {
             {
                 let mut op = loss(function, outer, classes, inner);
                 op.weighted = inner != 1;
-                op.by_step = inner == 150 || outer == 300;
-                op.weighted |= op.by_step;
+                op.by_place = inner == 150 || outer == 300;
+                op.weighted |= op.by_place;
                 check_example(op.clone(), rows);
                 op.class_targets = op.is_over_classes();
                 op.gradient = classes != 300;

@@ -17,8 +17,8 @@ use std::fmt;
 
 /// A loss over (rows x outer, classes, inner), with its gradient.
 ///
-/// Reads the output, the target, and if `weighted` one weight a row, (rows,), or with `by_step` one for each of
-/// its `outer` steps, (rows, outer).
+/// Reads the output, the target, and if `weighted` one weight a row, (rows,), or with `by_place` one for each of
+/// its places, which are steps of a sequence or pixels of an image, (rows, outer, inner).
 /// Writes each row's loss, weighted and summed over the row's elements, not yet
 /// divided (rows,), and, if `gradient`, the output's gradient, divided by the
 /// step's `loss_divisor` ([`divisor`] says what that is). A divisor of 0, that of
@@ -26,8 +26,9 @@ use std::fmt;
 ///
 /// Order of sums: the classes by the 16-lane rule, however far apart they lie; their
 /// losses over `inner` by the 16-lane rule; over `outer` in order. A loss of single
-/// elements sums each row's by the 16-lane rule; with `by_step` each step's, and the
-/// steps in order, so that steps of no weight behind the others change no bit.
+/// elements sums each row's by the 16-lane rule; with `by_place` each step's, and the
+/// steps in order, so that steps of no weight behind the others change no bit, and of
+/// places `inner` apart each class's.
 #[derive(Clone, Debug)]
 pub struct Loss {
     /// What is measured.
@@ -49,8 +50,8 @@ pub struct Loss {
     pub class_weight: Option<Vec<f64>>,
     /// Whether a weight for each row is read.
     pub weighted: bool,
-    /// Whether there is one for each of its steps instead, of which there are `outer`.
-    pub by_step: bool,
+    /// Whether there is one for each of its places instead, of which there are `outer` x `inner`.
+    pub by_place: bool,
     /// Whether the gradient is written.
     pub gradient: bool,
     /// Whether the gradient is multiplied by the loss scale: the step's on the CPU, on a GPU that which

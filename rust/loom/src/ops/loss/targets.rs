@@ -17,16 +17,23 @@ impl Loss {
 
     /// Weights of one row.
     pub(crate) fn weights(&self) -> usize {
-        match (self.weighted, self.by_step) {
+        match (self.weighted, self.by_place) {
             (false, _) => 0,
             (true, false) => 1,
-            (true, true) => self.outer,
+            (true, true) => self.positions(),
         }
     }
 
-    /// The loss of which a step is a row, where each has a weight of its own.
+    /// The loss of which a step is a row, where steps count by weights of their own, or places within them.
     pub(super) fn of_steps(&self) -> Option<Self> {
-        (self.weighted && self.by_step).then(|| Self { outer: 1, by_step: false, ..self.clone() })
+        let several = self.outer > 1 || self.inner == 1;
+        let by_place = self.inner > 1;
+        (self.weighted && self.by_place && several).then(|| Self { outer: 1, by_place, ..self.clone() })
+    }
+
+    /// Whether places that lie side by side within a step count by weights of their own.
+    pub(super) fn weighs_inner(&self) -> bool {
+        self.weighted && self.by_place && self.inner > 1
     }
 
     /// Elements of one row of the output.
@@ -39,18 +46,27 @@ impl Loss {
 ///
 /// A loss over classes counts class axes, as PyTorch does: with class indices and class
 /// weights it adds up the weights of the indices instead. Other losses count elements.
-/// Each row's count, or each step's, is multiplied by its weight where `weights` is not empty. `labels` are
+/// Each row's count, or each place's, is multiplied by its weight where `weights` is not empty. `labels` are
 /// the class indices, row after row; it is not looked at where targets are real.
 pub fn divisor<T: Real>(op: &Loss, rows: usize, labels: &[i32], weights: &[T]) -> f64 {
     if let Some(of_steps) = op.of_steps() {
         return divisor(&of_steps, rows * op.outer, labels, weights);
     }
+    let factor = |factors: &[f64], label: i32| {
+        usize::try_from(label).ok().and_then(|class| factors.get(class)).copied().unwrap_or(0.0)
+    };
+    if op.weighs_inner() {
+        let count = |place: usize| match &op.class_weight {
+            Some(factors) if op.class_targets => factor(factors, labels.get(place).copied().unwrap_or(-1)),
+            _ if op.is_over_classes() => 1.0,
+            _ => op.classes as f64,
+        };
+        return weights.iter().enumerate().map(|(place, weight)| count(place) * weight.to_f64()).sum();
+    }
     let count = |row: usize| match &op.class_weight {
         Some(factors) if op.class_targets => {
             let labels = labels.iter().skip(row * op.positions()).take(op.positions());
-            labels
-                .map(|label| usize::try_from(*label).ok().and_then(|i| factors.get(i)).unwrap_or(&0.0))
-                .sum()
+            labels.map(|label| factor(factors, *label)).sum()
         }
         _ if op.is_over_classes() => op.positions() as f64,
         _ => op.elements() as f64,

@@ -17,7 +17,7 @@ pub(super) fn loss(function: LossFunction, outer: usize, classes: usize, inner: 
         label_smoothing: 0.0,
         class_weight: None,
         weighted: false,
-        by_step: false,
+        by_place: false,
         gradient: true,
         scaled: false,
     }
@@ -79,10 +79,10 @@ impl<T: Real> Example<T> {
             for place in 0..outer * inner {
                 let at =
                     |class: usize| ((row * outer + place / inner) * classes + class) * inner + place % inner;
-                let weight = match self.op.weights() {
-                    0 => 1.0,
-                    1 => self.weights[row].to_f64(),
-                    _ => self.weights[row * outer + place / inner].to_f64(),
+                let weight = match (self.op.weighted, self.op.by_place) {
+                    (false, _) => 1.0,
+                    (true, false) => self.weights[row].to_f64(),
+                    (true, true) => self.weights[row * outer * inner + place].to_f64(),
                 };
                 let sum = |temperature: f64| -> f64 {
                     let largest = (0..classes).map(|c| element(at(c))).fold(f64::NEG_INFINITY, f64::max);
@@ -186,7 +186,7 @@ pub(super) fn losses(classes: std::ops::Range<usize>, inner: usize) -> impl Stra
         let (outer, classes, inner) = extents;
         let (class_targets, label_smoothing, class_weights, weighted) = options;
         let mut op = loss(function, outer, classes, inner);
-        (op.weighted, op.by_step) = (weighted > 0, weighted > 1);
+        (op.weighted, op.by_place) = (weighted > 0, weighted > 1);
         // A divergence takes distributions as they are.
         if op.is_over_classes() && !matches!(function, LossFunction::KullbackLeibler { .. }) {
             op.class_targets = class_targets;
@@ -393,22 +393,48 @@ fn steps_of_no_weight_behind_the_others_change_no_bit() {
     for &function in LossFunction::ALL {
         for (inner, class_targets) in [(1, false), (1, true), (3, false)] {
             let mut op = loss(function, 40, 5, inner);
-            (op.weighted, op.by_step) = (true, true);
+            (op.weighted, op.by_place) = (true, true);
             op.class_targets = class_targets && op.is_over_classes();
             let mut padded = example::<f32>(op, 1, 12);
-            padded.weights[23..].fill(0.0);
+            padded.weights[23 * inner..].fill(0.0);
             let mut short = padded.clone();
             short.op.outer = 23;
             let block = 5 * inner;
             short.output.truncate(23 * block);
             short.targets.truncate(23 * block);
             short.labels.truncate(23 * inner);
-            short.weights.truncate(23);
+            short.weights.truncate(23 * inner);
             assert_eq!(padded.divisor(), short.divisor());
             let ((long, gradient), (expected, slope)) = (padded.run(), short.run());
             assert_bits(&long, &expected);
             assert_bits(&gradient[..23 * block], &slope);
             assert!(gradient[23 * block..].iter().all(|x| *x == 0.0), "{function:?}");
+        }
+    }
+}
+
+#[test]
+fn places_side_by_side_count_as_rows_would() {
+    for function in LossFunction::ALL.iter().copied() {
+        for (classes, places) in [(1, 7), (3, 40), (20, 16)] {
+            let mut op = loss(function, 1, classes, places);
+            (op.weighted, op.by_place) = (true, true);
+            let mut apart = example::<f64>(op, 2, 21);
+            apart.weights[3] = 0.0;
+            let turn = |x: &[f64]| -> Vec<f64> {
+                let block = classes * places;
+                let from = |i: usize| i / block * block + i % classes * places + i % block / classes;
+                (0..x.len()).map(|i| x[from(i)]).collect()
+            };
+            let mut rows = apart.clone();
+            rows.rows = 2 * places;
+            (rows.op.inner, rows.op.by_place) = (1, false);
+            (rows.output, rows.targets) = (turn(&apart.output), turn(&apart.targets));
+            assert_eq!(apart.divisor(), rows.divisor());
+            let ((together, gradient), (losses, turned)) = (apart.run(), rows.run());
+            assert_close(&turn(&gradient), &turned, 1e-14);
+            let sums: Vec<f64> = losses.chunks(places).map(|row| row.iter().sum()).collect();
+            assert_close(&together, &sums, 1e-13);
         }
     }
 }
@@ -430,6 +456,13 @@ fn divisors_count_what_the_mean_is_over() {
     assert_eq!(divisor::<f32>(&op, 2, &[0, 1, 2, 2], &[]), 211.0);
     op.weighted = true;
     assert_eq!(divisor(&op, 2, &[0, 1, 2, 2], &[2.0, 0.5]), 122.0);
+    op.by_place = true;
+    assert_eq!(divisor(&op, 2, &[0, 1, 2, 2], &[2.0, 0.5, 0.0, 3.0]), 307.0);
+    op.class_weight = None;
+    assert_eq!(divisor(&op, 2, &[0, 1, 2, 2], &[2.0, 0.5, 0.0, 3.0]), 5.5);
+    let of_elements =
+        Loss { weighted: true, by_place: true, ..loss(LossFunction::MeanSquaredError, 1, 3, 2) };
+    assert_eq!(divisor(&of_elements, 2, &[], &[2.0, 0.5, 0.0, 3.0]), 16.5);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Figures that tell how good outputs are.
 
 mod confusion;
+mod counted;
 mod ranks;
-mod steps;
 
 use crate::error::unknown;
 use crate::simd::Real;
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 pub use confusion::Average;
 use confusion::{Confusion, Share};
+pub(super) use counted::{Counted, counted_axis};
 use ranks::Ranks;
-pub(super) use steps::RealSteps;
 
 /// A figure by name: `"accuracy"`, or `{"top_k_accuracy": {"k": 3}}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
