@@ -46,9 +46,9 @@ impl Tuning {
         }
     }
 
-    /// Whether the shipped speeds are this adapter's.
+    /// Whether the shipped speeds are this adapter's, which is not a slice of one with fewer multiprocessors (MIG).
     pub(super) fn is_shipped(adapter: &Adapter) -> bool {
-        SHIPPED.iter().any(|name| adapter.name.contains(name))
+        SHIPPED.iter().any(|name| adapter.name.contains(name)) && !adapter.name.contains("MIG")
     }
 
     /// What is done where nothing is asked for.
@@ -79,6 +79,7 @@ mod tests {
         let named = |name: &str, software| Adapter { name: name.into(), software, ..gpu.adapter().clone() };
         assert_eq!(Tuning::by_itself(&named("NVIDIA H200 NVL", false)), Tuning::Off);
         assert_eq!(Tuning::by_itself(&named("llvmpipe", true)), Tuning::Off);
+        assert_eq!(Tuning::by_itself(&named("NVIDIA H200 MIG 1g.18gb", false)), Tuning::Quick);
         assert_eq!(Tuning::by_itself(&named("AMD Radeon 780M", false)), Tuning::Quick);
     }
 }
