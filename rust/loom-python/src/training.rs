@@ -16,6 +16,9 @@ use pyo3::types::{PyDict, PyTuple};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Outputs, targets, and weights where samples have any.
+type NewestArrays = (Py<PyAny>, Py<PyAny>, Option<Py<PyAny>>);
+
 /// Reads a training config from JSON.
 pub fn parse(config: &str) -> PyResult<TrainingConfig> {
     let config: TrainingConfig = from_json(config)?;
@@ -252,7 +255,7 @@ impl Trainer {
 
     /// Output and target of each batch of the newest step that was kept, without what has a weight of 0; of named
     /// outputs all rows, and their weights.
-    fn newest(&self, py: Python<'_>) -> PyResult<Vec<(Py<PyAny>, Py<PyAny>, Option<Py<PyAny>>)>> {
+    fn newest(&self, py: Python<'_>) -> PyResult<Vec<NewestArrays>> {
         let batches = self.lock().trainer.newest().map_err(exception)?;
         let arrays = |newest: Newest| {
             let weights = newest.weights.map(|weights| to_numpy(py, weights)).transpose()?;
