@@ -282,23 +282,3 @@ impl GpuOperation for Recurrent {
         Ok(())
     }
 }
-
-#[cfg(test)]
-impl Recurrent {
-    /// Records workgroups that stay, however few weights there are.
-    pub(super) fn record_resident(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        for direction in 0..self.directions {
-            let missing = || Error::Internal("no workgroups that stay fit".into());
-            if self.direction == Direction::Forward {
-                let shares = self.resident_forward(recorder).ok_or_else(missing)?;
-                let operands = ForwardOperands::new(self, recorder, direction)?;
-                self.record_resident_forward(recorder, operands, direction, &shares)?;
-            } else {
-                let shares = self.resident_backward(recorder).ok_or_else(missing)?;
-                let operands = BackwardOperands::new(self, recorder, direction)?;
-                self.record_resident_backward(recorder, operands, direction, &shares)?;
-            }
-        }
-        Ok(())
-    }
-}
