@@ -107,12 +107,12 @@ impl<T: Real> Block<'_, T> {
         for start in (0..inner).step_by(LANES) {
             let count = LANES.min(inner - start);
             let axis = Apart { classes, inner, start, count };
-            let loss = if self.weights.is_empty() {
-                function.loss::<V>(&mut self, axis, scale)
-            } else {
-                let weights: V = load(&self.weights[start..start + count]);
-                function.loss::<V>(&mut self, axis, scale * weights) * weights
+            // At one place, so that no loss is compiled twice; times one changes no bit.
+            let weights = match self.weights.get(start..start + count) {
+                Some(weights) => load(weights),
+                None => V::splat(T::ONE),
             };
+            let loss = function.loss::<V>(&mut self, axis, scale * weights) * weights;
             sums = sums + first(count, loss);
         }
         sums.reduce_sum()

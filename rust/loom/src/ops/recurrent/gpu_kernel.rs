@@ -2,7 +2,7 @@
 
 use super::{InitialState, Recurrent};
 use crate::ops::pointwise::WGSL_PRELUDE;
-use crate::shader::{Operand, Shader};
+use crate::shader::{Operand, Shader, add_line};
 
 /// Rows that share a workgroup, where there are so many and their states fit.
 pub(super) const ROWS: usize = 4;
@@ -20,6 +20,17 @@ pub(super) fn sum_over(extent: &str, unrolled: usize, term: impl Fn(&str) -> Str
         terms.join("\n"),
         term("k")
     )
+}
+
+/// Adds up what the threads of a workgroup have left of a unit's sums, in order: the sum named `sum(part)` takes the
+/// `split` shares that are its own.
+pub(super) fn sum_shares(split: usize, parts: usize, sum: impl Fn(usize) -> String) -> String {
+    let mut sums = format!("for (var part = 0u; part < {split}u; part++) {{\n");
+    for part in 0..parts {
+        let at = format!("((part * PARTS + {part}u) * TILE + thread % TILE) * VECTORS + lane / 4u");
+        add_line!(sums, "    {} += parts[{at}][lane % 4u];", sum(part));
+    }
+    sums + "}"
 }
 
 /// A kernel that takes so many rows side by side, as `Lanes`, and what it reads and writes of them.

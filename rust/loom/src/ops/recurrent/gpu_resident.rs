@@ -6,7 +6,7 @@
 //! each value until it is there; nobody waits for a workgroup that has not started, since there are no more than the
 //! device runs at once.
 
-use super::gpu_kernel::RowKernel;
+use super::gpu_kernel::{RowKernel, sum_shares};
 use super::gpu_operands::{BackwardOperands, ForwardOperands};
 use super::{Cell, Recurrent};
 use crate::Result;
@@ -132,12 +132,6 @@ impl Resident {
             }
         }
         vectors.for_each(|v| add_line!(product, "parts[thread * VECTORS + {v}u] = sum{v};"));
-        let mut sums = format!("for (var part = 0u; part < {}u; part++) {{\n", self.split);
-        for part in 0..self.parts {
-            let at = format!("((part * PARTS + {part}u) * TILE + thread % TILE) * VECTORS + lane / 4u");
-            add_line!(sums, "    {} += parts[{at}][lane % 4u];", sum(part));
-        }
-        sums += "}";
         shader
             .append(include_str!("resident.wgsl"))
             .write("exchange", "atomic<u32>", exchange.clone())
@@ -154,7 +148,7 @@ impl Resident {
             .constant("HELD", self.held())
             .section("WEIGHTS", weights)
             .section("PRODUCT", product)
-            .section("SUMS", sums)
+            .section("SUMS", sum_shares(self.split, self.parts, sum))
     }
 }
 

@@ -6,7 +6,7 @@
 //! each. What a step hands to the next one changes places between two buffers, in which rows lie side by side:
 //! (blocks of rows, terms, rows of a block).
 
-use super::gpu_kernel::{RowKernel, sum_over};
+use super::gpu_kernel::{RowKernel, sum_over, sum_shares};
 use super::gpu_operands::{BackwardOperands, ForwardOperands};
 use super::{Cell, Recurrent};
 use crate::Result;
@@ -83,12 +83,6 @@ impl Shares {
         product += &sum_over("length", ASKED_AT_ONCE / self.vectors, term);
         vectors.clone().for_each(|v| add_line!(product, "\nparts[thread * VECTORS + {v}u] = sum{v};"));
         product += "workgroupBarrier();";
-        let mut sums = format!("for (var part = 0u; part < {}u; part++) {{\n", self.split);
-        for part in 0..self.parts {
-            let at = format!("((part * PARTS + {part}u) * TILE + thread % TILE) * VECTORS + lane / 4u");
-            add_line!(sums, "    {} += parts[{at}][lane % 4u];", sum(part));
-        }
-        sums += "}";
         shader
             .threads(TILE * self.parts * self.split)
             .constant("TILE", TILE)
@@ -100,7 +94,7 @@ impl Shares {
             .constant("COLUMNS", self.parts * op.units)
             .constant("SHARE", self.terms.div_ceil(self.split))
             .section("PRODUCT", product)
-            .section("SUMS", sums)
+            .section("SUMS", sum_shares(self.split, self.parts, sum))
     }
 }
 
