@@ -1,5 +1,6 @@
-//! The loop on a GPU: one dispatch for each direction goes through all steps, a workgroup for some rows. Where weights are
-//! many, workgroups share out the units as well, and stay, or each step is a dispatch of its own.
+//! The loop on a GPU: one dispatch for each direction goes through all steps, a workgroup for some rows, with its weights in
+//! registers where they fit. Where they are many, workgroups share out the units as well, and stay, or each step is a
+//! dispatch of its own.
 
 use super::gpu_kernel::{ROWS, RowKernel, UNROLLED, sum_over};
 use super::gpu_operands::{BackwardOperands, ForwardOperands};
@@ -118,6 +119,11 @@ impl Recurrent {
         let operands = ForwardOperands::new(self, recorder, direction)?;
         let quantized = self.quantized_weight(recorder, &operands.weight, direction)?;
         if quantized.is_none()
+            && let Some(shares) = self.alone_forward(recorder)
+        {
+            return self.record_alone_forward(recorder, operands, direction, &shares);
+        }
+        if quantized.is_none()
             && self.has_resident_units()
             && let Some(shares) = self.resident_forward(recorder)
         {
@@ -234,6 +240,9 @@ impl Recurrent {
     fn record_backward(&self, recorder: &mut Recorder<'_>, direction: usize) -> Result<()> {
         let (units, cell) = (self.units, self.cell);
         let operands = BackwardOperands::new(self, recorder, direction)?;
+        if let Some(shares) = self.alone_backward(recorder) {
+            return self.record_alone_backward(recorder, operands, direction, &shares);
+        }
         if self.has_resident_units()
             && let Some(shares) = self.resident_backward(recorder)
         {

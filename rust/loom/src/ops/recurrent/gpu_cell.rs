@@ -115,17 +115,20 @@ impl Recurrent {
         let cell = self.cell;
         let mut loads = String::new();
         let kept = kept(cell);
+        let mut names = kept.to_vec();
         for (number, name) in kept.iter().enumerate() {
             let at = format!("(time * {}u + {number}u) * UNITS + unit", kept.len());
             add_line!(&mut loads, "let {name} = load_saved(first, {at});");
         }
         if cell == Cell::Lstm {
+            names.push("last");
             add_line!(&mut loads, "var last: Lanes;");
             add_line!(&mut loads, "if step > 0u {{");
             add_line!(&mut loads, "    last = load_saved(first, (earlier * 5u + 4u) * UNITS + unit);");
             add_line!(&mut loads, "}} else {{");
             add_line!(&mut loads, "    last = initial_state(first, UNITS + unit);\n}}");
         } else if cell.is_gru() {
+            names.push("old");
             add_line!(&mut loads, "let old = load_before(first, time * UNITS + unit);");
         }
         let mut text = String::new();
@@ -186,12 +189,14 @@ impl Recurrent {
             _ => "Lanes()",
         };
         add_line!(out, "let direct = {direct};");
-        CellGradient { loads, gates: text, stores }
+        CellGradient { names, loads, gates: text, stores }
     }
 }
 
 /// WGSL of one unit's step backward, in the order in which it has to come.
 pub(super) struct CellGradient {
+    /// What `loads` reads, by name.
+    pub(super) names: Vec<&'static str>,
     /// Reads what the step forward has left.
     pub(super) loads: String,
     /// Makes the gradients.

@@ -3,6 +3,7 @@
 mod cells;
 mod cpu;
 mod gpu;
+mod gpu_alone;
 mod gpu_cell;
 mod gpu_kernel;
 mod gpu_operands;

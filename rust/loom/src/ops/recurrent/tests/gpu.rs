@@ -71,10 +71,31 @@ fn steps_that_are_dispatches_of_their_own() {
     compare(&op, &setting.run(&case.op), &found);
 }
 
+/// Who goes through all steps without a dispatch each.
+#[derive(Clone, Copy)]
+enum Staying {
+    /// A workgroup by itself.
+    Alone,
+    /// Workgroups that share out the units.
+    Together,
+}
+
 /// Records workgroups that stay, however few weights there are.
-fn record_resident(op: &Recurrent, recorder: &mut Recorder<'_>) -> Result<()> {
+fn record_staying(op: &Recurrent, recorder: &mut Recorder<'_>, who: Staying) -> Result<()> {
     let missing = || Error::Internal("no workgroups that stay fit".into());
     for direction in 0..op.directions {
+        if let Staying::Alone = who {
+            if op.direction == Direction::Forward {
+                let shares = op.alone_forward(recorder).ok_or_else(missing)?;
+                let operands = ForwardOperands::new(op, recorder, direction)?;
+                op.record_alone_forward(recorder, operands, direction, &shares)?;
+            } else {
+                let shares = op.alone_backward(recorder).ok_or_else(missing)?;
+                let operands = BackwardOperands::new(op, recorder, direction)?;
+                op.record_alone_backward(recorder, operands, direction, &shares)?;
+            }
+            continue;
+        }
         if op.direction == Direction::Forward {
             let shares = op.resident_forward(recorder).ok_or_else(missing)?;
             let operands = ForwardOperands::new(op, recorder, direction)?;
@@ -89,38 +110,40 @@ fn record_resident(op: &Recurrent, recorder: &mut Recorder<'_>) -> Result<()> {
 }
 
 /// The results of workgroups that stay through all steps, on a device that runs one of them at a time.
-fn resident(op: &Recurrent, setting: &Setting<f32>) {
+fn staying(op: &Recurrent, setting: &Setting<f32>) {
     let Some(gpu) = testing::gpu() else { return };
-    let found = testing::run_recorded(&gpu, setting, None, |recorder| {
-        recorder.concurrent_groups = 1;
-        record_resident(op, recorder)
-    });
-    compare(&op.clone().into(), &setting.run(op), &found.unwrap());
+    for who in [Staying::Alone, Staying::Together] {
+        let found = testing::run_recorded(&gpu, setting, None, |recorder| {
+            recorder.concurrent_groups = 1;
+            record_staying(op, recorder, who)
+        });
+        compare(&op.clone().into(), &setting.run(op), &found.unwrap());
+    }
 }
 
 /// The same, and those of the gradient.
-fn both_resident(case: &Case) {
+fn both_staying(case: &Case) {
     let setting = case.setting::<f32>();
-    resident(&case.op, &setting);
+    staying(&case.op, &setting);
     if case.op.keeps {
         let forward = setting.run(&case.op);
         let forward: Vec<Vec<f32>> = forward.iter().map(|data| data.real().to_vec()).collect();
         let (op, setting) = case.backward(&forward, &numbers(5, forward[0].len()));
-        resident(&op, &setting);
+        staying(&op, &setting);
     }
 }
 
-/// By tiles of eight units to 32, and one to four vectors of rows.
+/// By themselves a row or four of a workgroup; together tiles of eight units to 32, and one to four vectors of rows.
 #[test]
 fn workgroups_that_stay() {
     let cells = [(Cell::Lstm, 7), (Cell::Gru, 13), (Cell::Tanh, 31), (Cell::Relu, 32), (Cell::Lstm, 24)];
     let cases = cells.into_iter().flat_map(|cell| [(cell, 1, true), (cell, 4, false), (cell, 7, true)]);
     for (((cell, units), rows, mask), directions) in cases.zip([1, 2].into_iter().cycle()) {
-        both_resident(&Case::new(Recurrent { mask, directions, ..op(cell, 4, units) }, rows));
+        both_staying(&Case::new(Recurrent { mask, directions, ..op(cell, 4, units) }, rows));
     }
     for cell in [Cell::Lstm, Cell::Gru] {
         let op = Recurrent { initial: InitialState::Shared, state: true, resumes: true, ..op(cell, 3, 20) };
-        resuming(&op).iter().for_each(|setting| resident(&op, setting));
+        resuming(&op).iter().for_each(|setting| staying(&op, setting));
     }
 }
 
@@ -172,7 +195,7 @@ proptest! {
     #[test]
     fn any_options_of_workgroups_that_stay(op in loops(1..6, 1..33), rows in 1..5usize) {
         if op.cell != Cell::ResetFirstGru {
-            both_resident(&Case::new(op, rows));
+            both_staying(&Case::new(op, rows));
         }
     }
 
