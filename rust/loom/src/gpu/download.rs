@@ -3,6 +3,7 @@
 use super::Gpu;
 use super::device::buffer;
 use super::staging::MOST_KEPT;
+use super::unsent::Unsent;
 use crate::shader::{Allocation, Operand};
 use crate::{Error, Result};
 
@@ -12,17 +13,39 @@ impl Gpu {
     /// # Errors
     /// [`Error::Device`] where the device was lost or is out of memory.
     pub(super) fn download(&self, parts: &mut [(Operand, &mut [u8])]) -> Result<()> {
+        self.download_after(None, parts)
+    }
+
+    /// The same behind commands that the device has not been given yet.
+    ///
+    /// # Errors
+    /// As [`download`](Self::download).
+    pub(super) fn download_after(
+        &self,
+        before: Option<Unsent>,
+        parts: &mut [(Operand, &mut [u8])],
+    ) -> Result<()> {
         self.check()?;
         let total: u64 = parts.iter().map(|(_, bytes)| padded(bytes.len())).sum();
         if total == 0 {
+            if let Some(before) = before {
+                before.submit(self);
+            }
             return Ok(());
         }
-        if total > MOST_KEPT {
-            return self.download_by(&self.staging(total)?, parts);
+        let kept = total <= MOST_KEPT;
+        let staging = match if kept { self.spare_staging(total) } else { self.staging(total) } {
+            Ok(staging) => staging,
+            Err(error) => {
+                // What was to be done is done, though nobody sees what has come of it.
+                before.map(|before| before.submit(self));
+                return Err(error);
+            }
+        };
+        self.download_by(&staging, before, parts)?;
+        if kept {
+            self.keep_staging(staging);
         }
-        let staging = self.spare_staging(total)?;
-        self.download_by(&staging, parts)?;
-        self.keep_staging(staging);
         Ok(())
     }
 
@@ -35,13 +58,19 @@ impl Gpu {
         self.allocate("reading back", bytes, Usage::MAP_READ | Usage::COPY_DST)
     }
 
-    /// [`download`](Self::download) by memory that is there already.
+    /// [`download_after`](Self::download_after) by memory that is there already.
     ///
     /// # Errors
     /// [`Error::Device`] where the device was lost.
-    pub(super) fn download_by(&self, staging: &Allocation, parts: &mut [(Operand, &mut [u8])]) -> Result<()> {
+    pub(super) fn download_by(
+        &self,
+        staging: &Allocation,
+        before: Option<Unsent>,
+        parts: &mut [(Operand, &mut [u8])],
+    ) -> Result<()> {
         let total: u64 = parts.iter().map(|(_, bytes)| padded(bytes.len())).sum();
-        let mut encoder = self.device.create_command_encoder(&Default::default());
+        let mut commands = before.unwrap_or_else(|| Unsent::new(self));
+        let encoder = &mut commands.encoder;
         let mut at = 0;
         for (operand, bytes) in parts.iter() {
             let size = padded(bytes.len());
@@ -51,7 +80,7 @@ impl Gpu {
             }
             at += size;
         }
-        self.submit(encoder.finish());
+        commands.submit(self);
         let mapped = self.map(buffer(staging), total)?;
         let mut at = 0;
         for (_, bytes) in parts.iter_mut() {

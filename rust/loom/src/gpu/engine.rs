@@ -63,9 +63,9 @@ impl Engine for GpuEngine {
         phases: RangeInclusive<Phase>,
         values: &StepValues,
     ) -> Result<()> {
-        let (rows, part) = (run.rows, run.chosen());
+        let (rows, part, fetches) = (run.rows, run.chosen(), run.fetches);
         let (memory, program) = run.remote::<Memory>()?;
-        execute(memory, program, rows, access, (phases, part), std::slice::from_ref(values))
+        execute(memory, program, rows, access, (phases, part), std::slice::from_ref(values), fetches)
     }
 
     fn frames(&self) -> Option<&dyn Frames> {
@@ -122,9 +122,9 @@ impl Frames for GpuEngine {
         phases: RangeInclusive<Phase>,
         values: &[StepValues],
     ) -> Result<()> {
-        let (rows, part) = (run.rows, run.chosen());
+        let (rows, part, fetches) = (run.rows, run.chosen(), run.fetches);
         let (memory, program) = run.remote::<Memory>()?;
-        execute(memory, program, rows, Access::Session(registry, carried), (phases, part), values)
+        execute(memory, program, rows, Access::Session(registry, carried), (phases, part), values, fetches)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Runs phases of a program in one frame, whose dispatches are recorded once.
 
-use super::frame::Frame;
 use super::memory::{Memory, Stored};
 use super::mirror::of_gpu;
 use super::steps::{control_before, encode_step};
@@ -12,7 +11,8 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::PoisonError;
 
 /// Runs these steps of these phases of a program once for each of these values, in one frame, without waiting for them to end. Their
-/// dispatches are recorded once; several runs are of inference alone, where nothing else changes between them.
+/// dispatches are recorded once; several runs are of inference alone, where nothing else changes between them. With `fetches`
+/// the last of the frame is held back for the caller, who is going to fetch what it makes.
 ///
 /// # Errors
 /// [`Error::Device`] where the device cannot run a step, naming the layer.
@@ -23,6 +23,7 @@ pub(crate) fn execute(
     access: Access<'_>,
     (phases, part): (RangeInclusive<Phase>, Range<usize>),
     values: &[StepValues],
+    fetches: bool,
 ) -> Result<()> {
     let gpu = memory.gpu().clone();
     gpu.check()?;
@@ -40,11 +41,15 @@ pub(crate) fn execute(
     memory.set_table(&table)?;
     // What goes forwards alone comes to no verdict.
     memory.set_control(control_before(first), *phases.end() == Phase::Forward);
-    let mut frame = Frame::begin(&gpu, memory.table_group());
+    let mut frame = memory.frame();
     for number in 0..values.len() {
         list.iter().for_each(|dispatch| frame.record(dispatch, number as u32));
     }
-    frame.finish(values.len())?;
+    if fetches {
+        memory.hold_back(frame.finish_unsent(values.len())?);
+    } else {
+        frame.finish(values.len())?;
+    }
     if let Access::Exclusive(registry) = access {
         note_writes(program, registry, &phases)?;
     }
@@ -97,7 +102,7 @@ pub(crate) fn execute_ticks(
     let table: Vec<u8> = ticks.iter().flat_map(|tick| encode_step(&tick.values, 0)).collect();
     memory.set_table(&table)?;
     memory.set_control(control_before(&first.values), *phases.end() == Phase::Forward);
-    let mut frame = Frame::begin(&gpu, memory.table_group());
+    let mut frame = memory.frame();
     for (number, list) in lists.iter().enumerate() {
         list.iter().for_each(|dispatch| frame.record(dispatch, number as u32));
     }

@@ -6,6 +6,7 @@ use super::dispatch::{Dispatch, Work as Doing};
 use super::pipeline::Pipeline;
 use super::steps::STEP_BYTES;
 use super::timer::Timer;
+use super::unsent::Unsent;
 use super::work::Work;
 use crate::Result;
 use crate::shader::{Accelerator, Allocation, HostCall, Operand};
@@ -21,7 +22,9 @@ const LARGEST_SUBMIT: usize = 512;
 pub(super) struct Frame<'a> {
     gpu: &'a Gpu,
     table: &'a wgpu::BindGroup,
-    open: Option<(wgpu::CommandEncoder, wgpu::ComputePass<'static>)>,
+    open: Option<(Unsent, wgpu::ComputePass<'static>)>,
+    /// What comes before the next kernel, in the same submit.
+    before: Option<Unsent>,
     waiting: usize,
     /// How many may wait until they are submitted.
     enough: usize,
@@ -42,6 +45,7 @@ impl<'a> Frame<'a> {
             gpu,
             table,
             open: None,
+            before: None,
             waiting: 0,
             enough: FIRST_SUBMIT,
             dispatches: 0,
@@ -50,6 +54,11 @@ impl<'a> Frame<'a> {
             last: None,
             refused: Ok(()),
         }
+    }
+
+    /// The same after commands that the device has not been given yet.
+    pub(super) fn after(self, before: Option<Unsent>) -> Self {
+        Self { before, ..self }
     }
 
     /// Adds a dispatch, as that of step number `step` of the frame.
@@ -67,14 +76,14 @@ impl<'a> Frame<'a> {
             Ok(pipeline) => pipeline,
             Err(error) => return self.refused = Err(error),
         };
-        let timer = &mut self.timer;
+        let (timer, before) = (&mut self.timer, &mut self.before);
         let (_, pass) = self.open.get_or_insert_with(|| {
-            let mut encoder = gpu.device.create_command_encoder(&Default::default());
+            let mut commands = before.take().unwrap_or_else(|| Unsent::new(gpu));
             let timestamp_writes = timer.as_mut().and_then(Timer::next_pass);
             let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
-            let mut pass = encoder.begin_compute_pass(&descriptor).forget_lifetime();
+            let mut pass = commands.encoder.begin_compute_pass(&descriptor).forget_lifetime();
             pass.set_bind_group(1, table, &[]);
-            (encoder, pass)
+            (commands, pass)
         });
         pass.set_pipeline(pipeline);
         pass.set_bind_group(0, &bound.bindings, &[]);
@@ -121,12 +130,18 @@ impl<'a> Frame<'a> {
 
     /// Sends what is recorded to the device; the next dispatch starts a new pass.
     pub(super) fn submit(&mut self) {
-        if let Some((encoder, pass)) = self.open.take() {
-            drop(pass);
-            self.gpu.submit(encoder.finish());
+        if let Some(commands) = self.unsent() {
+            commands.submit(self.gpu);
             self.submits += 1;
             self.waiting = 0;
         }
+    }
+
+    /// What has not been submitted yet.
+    fn unsent(&mut self) -> Option<Unsent> {
+        // A pass ends where it is dropped.
+        let open = self.open.take().map(|(commands, _)| commands);
+        open.or_else(|| self.before.take())
     }
 
     /// Submits the rest and counts the frame.
@@ -135,6 +150,23 @@ impl<'a> Frame<'a> {
     /// [`Error::Device`] for what the device has refused so far.
     pub(super) fn finish(mut self, steps: usize) -> Result<()> {
         self.submit();
+        self.count(steps)
+    }
+
+    /// Counts the frame, and leaves the last of its commands to who goes on with them at once.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub(super) fn finish_unsent(mut self, steps: usize) -> Result<Option<Unsent>> {
+        if self.timer.is_some() {
+            self.submit();
+        }
+        let unsent = self.unsent();
+        self.count(steps)?;
+        Ok(unsent)
+    }
+
+    fn count(mut self, steps: usize) -> Result<()> {
         self.gpu.note_work(Work { steps, dispatches: self.dispatches, last: self.last.take() });
         let seconds = match self.timer.take() {
             Some(timer) => timer.finish(self.gpu)?,

@@ -2,10 +2,12 @@
 
 use super::Gpu;
 use super::dispatch::Dispatch;
-use super::frame::new_table;
+use super::frame::{Frame, new_table};
 use super::mirror::Mirror;
+use super::staging::MOST_KEPT;
 use super::steps::{CONTROL_WORDS, STEP_BYTES};
 use super::temporaries::Temporaries;
+use super::unsent::{Sent, Unsent};
 use crate::ops::{Direction, Op, RowPlace};
 use crate::program::{
     Kind, Phase, Place, Program, RunMemory, Sharing, Step, Together, Unit, Value, ValueInfo, Write, units,
@@ -15,7 +17,7 @@ use crate::shader::{Accelerator, Allocation, BothGradients, GpuOperation, Operan
 use crate::state::{Carried, Registry, Ring};
 use crate::{Error, Result};
 use std::ops::{Range, RangeInclusive};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The most rows of products that an adapter in software makes together: starting a kernel costs it nothing, and its
 /// compiler takes half a minute and gigabytes over eight rows of three products.
@@ -64,6 +66,10 @@ pub(crate) struct Memory {
     /// What the control holds, where no kernel has written it since.
     control_content: Option<[u32; CONTROL_WORDS]>,
     outcomes: Option<Operand>,
+    /// What the next frame copies first.
+    sent: Mutex<Vec<Sent>>,
+    /// What the next frame, or who fetches, goes on with.
+    unsent: Mutex<Option<Unsent>>,
     temporaries: Temporaries,
     lists: Vec<(ListKey, Arc<Vec<Dispatch>>)>,
     /// Which of the mirror's memory the lists were recorded over, and which memory of what is carried.
@@ -97,6 +103,8 @@ impl Memory {
             control,
             control_content: None,
             outcomes: None,
+            sent: Mutex::default(),
+            unsent: Mutex::default(),
             temporaries: Temporaries::default(),
             lists: Vec::new(),
             generation: 0,
@@ -133,9 +141,24 @@ impl Memory {
         Ok(held)
     }
 
-    /// The table's bindings, for a frame.
-    pub(super) fn table_group(&self) -> &wgpu::BindGroup {
-        &self.table_group
+    /// A frame whose kernels read the table, behind what was sent and held back before it.
+    pub(super) fn frame(&self) -> Frame<'_> {
+        Frame::begin(&self.gpu, &self.table_group).after(self.unsent())
+    }
+
+    /// What is to come before anything else: what was held back, and copies of what was sent.
+    fn unsent(&self) -> Option<Unsent> {
+        let sent = std::mem::take(&mut *self.sent.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if !sent.is_empty() {
+            unsent.get_or_insert_with(|| Unsent::new(&self.gpu)).copy(sent);
+        }
+        unsent
+    }
+
+    /// Holds commands back for who fetches what they make.
+    pub(super) fn hold_back(&self, unsent: Option<Unsent>) {
+        *self.unsent.lock().unwrap_or_else(PoisonError::into_inner) = unsent;
     }
 
     /// Makes the table hold these entries.
@@ -309,13 +332,20 @@ impl RunMemory for Memory {
         for (value, bytes) in values.iter_mut() {
             parts.push((self.value(program, *value, rows)?, &mut **bytes));
         }
-        self.gpu.download(&mut parts)
+        self.gpu.download_after(self.unsent(), &mut parts)
     }
 
     fn upload(&self, program: &Program, rows: usize, value: Value, bytes: &[u8]) -> Result<()> {
         let operand = self.value(program, value, rows)?;
         debug_assert!(matches!(program.value(value).kind, Kind::Real | Kind::Index));
-        self.gpu.upload(operand.allocation(), operand.offset(), bytes);
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        // What was sent before, and used by nobody.
+        sent.retain(|sent| !sent.is_for(&operand));
+        if bytes.is_empty() || bytes.len() as u64 > MOST_KEPT || !bytes.len().is_multiple_of(4) {
+            self.gpu.upload(operand.allocation(), operand.offset(), bytes);
+        } else {
+            sent.push(Sent::new(&self.gpu, operand, bytes)?);
+        }
         Ok(())
     }
 }

@@ -54,6 +54,7 @@ mod tests;
 mod timer;
 mod training;
 mod tuning;
+mod unsent;
 mod wait;
 mod work;
 

@@ -86,24 +86,25 @@ impl Outbound for Sending {
 
 impl Gpu {
     /// Memory that so many bytes are sent by, ready to be written.
-    fn writable_staging(&self, bytes: u64) -> Result<Allocation> {
+    pub(super) fn writable_staging(&self, bytes: u64) -> Result<Allocation> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let found = best_fit(&idle, bytes, |idle| idle.staging.size()).map(|place| idle.swap_remove(place));
         drop(idle);
-        let Idle { staging, submission, mapped } = match found {
-            Some(idle) => idle,
-            None => {
-                use wgpu::BufferUsages as Usage;
-                let staging = self.allocate("sending", bytes, Usage::MAP_WRITE | Usage::COPY_SRC)?;
-                let mapped = begin_mapping(&staging, staging.size(), wgpu::MapMode::Write);
-                Idle { staging, submission: None, mapped }
-            }
-        };
+        let Some(Idle { staging, submission, mapped }) = found else { return self.new_writable(bytes) };
         // Mostly it has been there for long.
         let told = mapped.try_recv().ok().or_else(|| {
             let _ = self.in_turn(|| self.device.poll(wgpu::PollType::Poll));
             mapped.try_recv().ok()
         });
+        if told.is_none() && bytes <= MOST_KEPT {
+            // A little more memory rather than waiting for the device.
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            if idle.len() < MOST_SPARE {
+                idle.push(Idle { staging, submission, mapped });
+            }
+            drop(idle);
+            return self.new_writable(bytes);
+        }
         match told {
             Some(Ok(())) => {}
             Some(Err(error)) => return Err(self.unreadable(&error.to_string())),
@@ -115,8 +116,18 @@ impl Gpu {
         Ok(staging)
     }
 
+    /// New memory that is ready to be written from the start.
+    fn new_writable(&self, bytes: u64) -> Result<Allocation> {
+        use wgpu::BufferUsages as Usage;
+        let staging = self.allocate("sending", bytes, Usage::MAP_WRITE | Usage::COPY_SRC)?;
+        let mapped = begin_mapping(&staging, staging.size(), wgpu::MapMode::Write);
+        let _ = self.in_turn(|| self.device.poll(wgpu::PollType::Poll));
+        self.end_mapping(&mapped)?;
+        Ok(staging)
+    }
+
     /// Keeps memory for the next time, once what was submitted has copied it.
-    fn keep_idle(&self, staging: Allocation, submission: Option<wgpu::SubmissionIndex>) {
+    pub(super) fn keep_idle(&self, staging: Allocation, submission: Option<wgpu::SubmissionIndex>) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MOST_SPARE {
             let mapped = begin_mapping(&staging, staging.size(), wgpu::MapMode::Write);

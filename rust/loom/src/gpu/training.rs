@@ -4,7 +4,6 @@
 use super::Gpu;
 use super::dispatch::{Dispatch, schedule};
 use super::execute::note_writes;
-use super::frame::Frame;
 use super::memory::{Memory, Stored};
 use super::mirror::of_gpu;
 use super::steps::{STEP_BYTES, control_before, encode_step};
@@ -182,14 +181,14 @@ pub(crate) fn train_frame(
     let kept = outputs.as_ref().map_or(0, |(operand, _)| operand.elements);
     let measured = figures.as_ref().map_or(0, |(operand, _)| operand.elements);
     let staging = gpu.staging(((steps.len() * OUTCOME_WORDS + kept + measured) * 4) as u64)?;
-    let mut frame = Frame::begin(&gpu, memory.table_group());
+    let mut frame = memory.frame();
     first.iter().for_each(|dispatch| frame.record(dispatch, 0));
     for (number, key) in keys.iter().enumerate() {
         if let Some((_, list)) = lists.iter().find(|(known, _)| known == key) {
             list.iter().for_each(|dispatch| frame.record(dispatch, number as u32));
         }
     }
-    frame.finish(steps.len())?;
+    let last = frame.finish_unsent(steps.len())?;
     note_writes(program, registry, &(Phase::Forward..=Phase::Commit))?;
     let mut words = vec![0u32; steps.len() * OUTCOME_WORDS];
     let mut kept = vec![0f32; kept];
@@ -201,7 +200,7 @@ pub(crate) fn train_frame(
     if let Some((operand, _)) = figures {
         parts.push((operand, bytemuck::cast_slice_mut(&mut measures)));
     }
-    gpu.download_by(&staging, &mut parts)?;
+    gpu.download_by(&staging, last, &mut parts)?;
     let outcomes = words.chunks_exact(OUTCOME_WORDS).map(|words| Outcome {
         loss: f32::from_bits(words[0]),
         norm: f32::from_bits(words[1]),

@@ -134,9 +134,9 @@ impl Network {
                 }
                 prepare(&mut run, start..end);
                 let values = StepValues { seed: self.seed, ..StepValues::default() };
-                run.execute(Access::Shared(&self.registry), Phase::Forward..=last, &values)?;
-                let values = wanted(run.program().ports());
-                run.fetch(&values)?;
+                let access = Access::Shared(&self.registry);
+                let wanted = wanted(run.program().ports());
+                run.execute_and_fetch(access, Phase::Forward..=last, &values, &wanted)?;
                 Ok(run)
             };
             match interrupt::welcoming(&mut work) {

@@ -333,7 +333,7 @@ impl Session {
             let done = outputs.done();
             let count = part_of(steps - done, most);
             let ending = if last && sequences && count > 1 { Ending::Last } else { Ending::All };
-            let run = self.bring::<T>(network, &all, (steps, done), Part { steps: count, ending })?;
+            let run = self.bring::<T>(network, &all, (steps, done), Part { steps: count, ending }, true)?;
             outputs.take(run, count)?;
         }
         outputs.into_tensor()
@@ -374,7 +374,7 @@ impl Session {
                 (false, 1) => Ending::All,
                 (false, _) => Ending::Last,
             };
-            self.bring::<T>(network, &all, (steps, done), Part { steps: part, ending })?;
+            self.bring::<T>(network, &all, (steps, done), Part { steps: part, ending }, false)?;
             done += part;
         }
         // What follows the newest step was chosen, but not brought yet.
@@ -451,13 +451,14 @@ impl Session {
     }
 
     /// Brings a part of `all` the steps of this call, of which `done` have been brought; returns the run that has its
-    /// outputs.
+    /// outputs, of which the last part's are fetched at once with `fetches`.
     fn bring<T: Real>(
         &mut self,
         network: &Network,
         all: &[T],
         (steps, done): (usize, usize),
         part: Part,
+        fetches: bool,
     ) -> Result<&mut Run> {
         let (width, widths) = (all.len() / self.rows / steps, self.widths.clone());
         let values =
@@ -473,7 +474,10 @@ impl Session {
             }
         }
         let access = Access::Session(&network.registry, &mut self.carried);
-        run.execute(access, Phase::Forward..=Phase::Forward, &values)?;
+        run.fetches = fetches && done + part.steps == steps;
+        let outcome = run.execute(access, Phase::Forward..=Phase::Forward, &values);
+        run.fetches = false;
+        outcome?;
         self.position += part.steps;
         self.newest = None;
         Ok(run)

@@ -181,6 +181,8 @@ pub struct Run {
     pub(crate) epoch: u64,
     /// The steps that [`execute`](Self::execute) is about, by number; all where `None`.
     pub(crate) part: Option<Range<usize>>,
+    /// Whether what is executed is fetched at once, so that a device may be told of both together.
+    pub(crate) fetches: bool,
     /// The registry's epoch when what is made of parameters alone was made.
     prepared: Option<u64>,
     engine: Arc<dyn Engine>,
@@ -206,7 +208,8 @@ impl Run {
             None => program.buffers.iter().map(|bytes| Buffer::zeroed(*bytes)).collect::<Result<_>>()?,
         };
         let (part, prepared, written) = (None, None, Vec::new());
-        Ok(Self { program, buffers, rows: 0, epoch: 0, part, prepared, engine, memory, written })
+        let fetches = false;
+        Ok(Self { program, buffers, rows: 0, epoch: 0, part, fetches, prepared, engine, memory, written })
     }
 
     /// The program this run is of.
@@ -235,6 +238,24 @@ impl Run {
         self.engine.clone().execute(self, access, first..=*phases.end(), values)?;
         self.prepared = outdated.or(self.prepared);
         Ok(())
+    }
+
+    /// [`execute`](Self::execute), and then [`fetch`](Self::fetch) of these values, in one submit where a device has little to do.
+    ///
+    /// # Errors
+    /// As both.
+    pub(crate) fn execute_and_fetch(
+        &mut self,
+        access: Access<'_>,
+        phases: RangeInclusive<Phase>,
+        values: &StepValues,
+        wanted: &[Value],
+    ) -> Result<()> {
+        self.fetches = true;
+        let outcome = self.execute(access, phases, values);
+        self.fetches = false;
+        outcome?;
+        self.fetch(wanted)
     }
 
     /// The epoch of the parameters, where what is made of them alone is to be made before this phase.

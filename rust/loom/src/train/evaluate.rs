@@ -246,9 +246,8 @@ impl Evaluator {
         }
         let values = StepValues { seed: self.config.seed, ..StepValues::default() };
         let access = Access::Shared(&network.registry);
-        run.execute(access, Phase::Forward..=Phase::Loss, &values)?;
         let fetched: Vec<Value> = ports.row_losses.into_iter().chain([output]).collect();
-        run.fetch(&fetched)?;
+        run.execute_and_fetch(access, Phase::Forward..=Phase::Loss, &values, &fetched)?;
         Ok(Compiled { form, op, run })
     }
 
