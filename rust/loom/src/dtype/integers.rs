@@ -19,44 +19,50 @@ impl Packing {
             return blocks.codes(&self.extents(), bytes, depth, columns, (codes.as_flattened_mut(), N));
         }
         match self.dtype.row().bits {
-            8 => self.flat::<8, N>(bytes, depth, columns, codes),
-            4 => self.flat::<4, N>(bytes, depth, columns, codes),
-            2 => self.flat::<2, N>(bytes, depth, columns, codes),
-            _ => self.flat::<1, N>(bytes, depth, columns, codes),
+            8 => {
+                for (k, row) in depth.zip(codes) {
+                    let bytes = &bytes[k * self.channels..][columns.clone()];
+                    row[..columns.len()].copy_from_slice(bytemuck::cast_slice(bytes));
+                }
+            }
+            4 => self.flat::<4, 2, N>(bytes, depth, columns, codes),
+            2 => self.flat::<2, 4, N>(bytes, depth, columns, codes),
+            _ => self.flat::<1, 8, N>(bytes, depth, columns, codes),
         }
     }
 
-    /// Codes that are packed row after row.
+    /// Codes that are packed row after row, `PER` of them in a byte.
     #[inline(always)]
-    fn flat<const BITS: usize, const N: usize>(
+    fn flat<const BITS: usize, const PER: usize, const N: usize>(
         &self,
         bytes: &[u8],
         depth: Range<usize>,
         columns: Range<usize>,
         codes: &mut [[i8; N]],
     ) {
-        let (n, per) = (self.channels, 8 / BITS);
         let extended = |byte: u8, place: usize| match BITS {
             // A bit is 1 or -1.
             1 => (byte >> place & 1) as i8 * 2 - 1,
             _ => ((byte << (8 - BITS - place * BITS)) as i8) >> (8 - BITS),
         };
         for (k, row) in depth.zip(codes) {
-            let (first, row) = (k * n + columns.start, &mut row[..columns.len()]);
-            if first.is_multiple_of(per) {
-                let bytes = &bytes[first / per..];
-                for (codes, byte) in row.chunks_exact_mut(per).zip(bytes) {
-                    for (place, code) in codes.iter_mut().enumerate() {
-                        *code = extended(*byte, place);
+            let (first, row) = (k * self.channels + columns.start, &mut row[..columns.len()]);
+            if first.is_multiple_of(PER) {
+                let bytes = &bytes[first / PER..];
+                let (whole, rest) = row.as_chunks_mut::<PER>();
+                // By numbers, not by iterators, of which compilers made calls, one or two a byte.
+                let own = &bytes[..whole.len()];
+                for number in 0..own.len() {
+                    for place in 0..PER {
+                        whole[number][place] = extended(own[number], place);
                     }
                 }
-                let whole = row.len() / per;
-                for (place, code) in row[whole * per..].iter_mut().enumerate() {
-                    *code = extended(bytes[whole], place);
+                for (place, code) in rest.iter_mut().enumerate() {
+                    *code = extended(bytes[whole.len()], place);
                 }
             } else {
                 for (element, code) in (first..).zip(row) {
-                    *code = extended(bytes[element / per], element % per);
+                    *code = extended(bytes[element / PER], element % PER);
                 }
             }
         }

@@ -162,8 +162,8 @@ impl Kernel<f32> for Pack<'_> {
             if per == 4 {
                 for (words, rows) in panel.chunks_exact_mut(COLUMNS).zip(codes.0.chunks_exact(4)) {
                     for (column, word) in words.iter_mut().enumerate() {
-                        let bytes = [rows[0][column], rows[1][column], rows[2][column], rows[3][column]];
-                        *word = i32::from_le_bytes(bytes.map(|code| code as u8));
+                        let byte = |row: usize| rows[row][column] as u8;
+                        *word = i32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)]);
                     }
                 }
             } else {
