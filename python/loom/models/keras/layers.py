@@ -11,13 +11,10 @@ from numpy.typing import NDArray
 from loom.models.branches import Row
 from loom.models.spelling import activation_name, layer_kind, own_parameters
 
-__all__ = ["MERGES", "Unsupported", "Value", "layers_of", "moved"]
+__all__ = ["Unsupported", "Value", "layers_of", "moved", "refuse"]
 
 Config = Mapping[str, Any]
 Arrays = Sequence[NDArray[Any]]
-
-MERGES = {"Add": "add", "Concatenate": "concat", "Average": "average", "Multiply": "multiply"}
-"""Layers of several inputs, and how loom's Parallel calls them."""
 
 
 class Unsupported(Exception):  # noqa: N818 - collected, and told all at once
@@ -63,12 +60,26 @@ def layers_of(kind: str, config: Config, arrays: Arrays, value: Value, options: 
         raise Unsupported(f"{kind} is of no layer that loom has")
     if config.get("data_format") == "channels_first":
         raise Unsupported(f"data_format channels_first of {kind}")
+    refuse(_quantised(config), f"the quantised weights of {kind}: save the model before model.quantize()")
+    refuse(
+        config.get("lora_rank") is not None and len(arrays) > 2,
+        f"a LoRA beside {kind}'s weights in an .h5 file: save the model as .keras, which puts it into them",
+    )
     layout, make = _LAYERS[kind]
     first = {"first": True, "last": False, "any": value.first}[layout] and value.rank > 1
     row = moved(value, first=first)
     made = make(config, arrays, Value(value.rank, first), options)
     rank = _RANKS[kind](config, value.rank) if kind in _RANKS else value.rank
     return [*row, *made], Value(rank, first and rank > 1)
+
+
+def _quantised(config: Config) -> bool:
+    """Whether weights are codes, as `model.quantize` leaves them."""
+    policy = config.get("dtype")
+    told = policy.get("class_name", "") if isinstance(policy, Mapping) else str(policy)
+    return config.get("quantization_mode") is not None or told.startswith(
+        ("Quantized", "int", "float8")
+    )
 
 
 def refuse(condition: bool, why: str) -> None:
@@ -85,6 +96,15 @@ def _name(setting: Any) -> str:  # noqa: ANN401 - of JSON
     return str(setting)
 
 
+_BENT = {
+    "relu6": "clip(x, 0, 6)",
+    "hard_sigmoid of Keras 2": "clip(0.2 * x + 0.5, 0, 1)",
+    "softsign": "x / (1 + abs(x))",
+    "exponential": "exp(x)",
+}
+"""Activations that are expressions here."""
+
+
 def _activation(setting: Any, value: Value) -> Row:  # noqa: ANN401 - of JSON
     """An activation as layers."""
     name = _name(setting)
@@ -92,6 +112,8 @@ def _activation(setting: Any, value: Value) -> Row:  # noqa: ANN401 - of JSON
         return []
     if name == "softmax":
         return _softmax({}, (), value, {})
+    if name in _BENT:
+        return [{"type": "expr", "expression": _BENT[name]}]
     own = activation_name(name)
     refuse(own is None or name == "leaky_relu", f"the activation {name}")
     return [{"type": "activation", "function": own}]
@@ -305,6 +327,16 @@ def _bidirectional(config: Config, arrays: Arrays, value: Value, options: Config
     kind = layer_kind(inner["class_name"])
     refuse(kind not in ("rnn", "lstm", "gru"), f"Bidirectional of {inner['class_name']}")
     half = len(arrays) // 2
+    # Keras 3 always tells the layer that goes backwards, Keras 2 where it is one of its own.
+    other = config.get("backward_layer") or {**inner, "config": {**inner["config"], "go_backwards": True}}
+    turned = [bool(layer["config"].get("go_backwards")) for layer in (inner, other)]
+    refuse(turned != [False, True], "a Bidirectional whose first layer goes backwards")
+    alike = ("units", "activation", "recurrent_activation", "use_bias", "reset_after", "return_sequences")
+    refuse(
+        inner["class_name"] != other["class_name"]
+        or any(inner["config"].get(name) != other["config"].get(name) for name in alike),
+        "a Bidirectional whose layers have different settings",
+    )
 
     ahead, back = (_recurrence(kind, inner["config"], part) for part in (arrays[:half], arrays[half:]))
     names = ("kernel", "recurrent_kernel", "bias")
@@ -313,8 +345,8 @@ def _bidirectional(config: Config, arrays: Arrays, value: Value, options: Config
         own_parameters(kind, {name: part[name] for name in names if name in part}, settings)
         for part in (ahead, back)
     ]
-    turned = {f"{name}_reverse": array for name, array in both[1].items()}
-    return [{**settings, "bidirectional": True, "bias": half == 3, **both[0], **turned}]
+    reverse = {f"{name}_reverse": array for name, array in both[1].items()}
+    return [{**settings, "bidirectional": True, "bias": half == 3, **both[0], **reverse}]
 
 
 def _attention(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
@@ -343,12 +375,14 @@ def _prelu(config: Config, arrays: Arrays, value: Value, options: Config) -> Row
 
 
 def _relu(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
-    refuse(
-        config.get("max_value") is not None or config.get("threshold", 0) != 0,
-        "max_value or threshold of a ReLU",
+    slope, threshold, most = (
+        float(config.get(name) or 0) for name in ("negative_slope", "threshold", "max_value")
     )
-    slope = config.get("negative_slope", 0)
-    return [{"type": "activation", "function": {"leaky_relu": {"slope": slope}} if slope else "relu"}]
+    if config.get("max_value") is None and not threshold:
+        return [{"type": "activation", "function": {"leaky_relu": {"slope": slope}} if slope else "relu"}]
+    above = "x" if config.get("max_value") is None else f"min(x, {most!r})"
+    text = f"where(x < {threshold!r}, {slope!r} * (x - {threshold!r}), {above})"
+    return [{"type": "expr", "expression": text}]
 
 
 def _leaky(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
