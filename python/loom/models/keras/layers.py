@@ -77,9 +77,7 @@ def _quantised(config: Config) -> bool:
     """Whether weights are codes, as `model.quantize` leaves them."""
     policy = config.get("dtype")
     told = policy.get("class_name", "") if isinstance(policy, Mapping) else str(policy)
-    return config.get("quantization_mode") is not None or told.startswith(
-        ("Quantized", "int", "float8")
-    )
+    return config.get("quantization_mode") is not None or told.startswith(("Quantized", "int", "float8"))
 
 
 def refuse(condition: bool, why: str) -> None:
@@ -233,18 +231,24 @@ def _pool(kind: str) -> Callable[[Config, Arrays, Value, Config], Row]:
 def _same(
     kind: str, window: Sequence[int], stride: Sequence[int], shape: Sequence[int] | None
 ) -> dict[str, Any]:
-    """The padding that gives ceil(extent / stride), where it is as wide on both sides."""
-    rims = []
+    """The padding that gives ceil(extent / stride), as much on each side, or one at the end."""
+    rims, cut = [], False
     for axis, (size, step) in enumerate(zip(window, stride, strict=True)):
         if step == 1:
             total = size - 1
+        elif size == 1 or size == step == 2:
+            # Whatever the extent is, nothing stands before it, and the last window may be cut.
+            total, cut = 0, True
         else:
             refuse(shape is None or shape[axis] is None, 'padding="same" of a pooling with strides')
             assert shape is not None
             total = max((-(-shape[axis] // step) - 1) * step + size - shape[axis], 0)
+            cut = cut or total == 1
+            total = 0 if total == 1 else total
         refuse(total % 2 == 1, 'padding="same" of a pooling that is wider on one side')
         rims.append(total // 2)
-    return {"padding": rims, **({"count_include_pad": False} if kind.startswith("avg") else {})}
+    settings: dict[str, Any] = {"padding": rims, **({"ceil_mode": True} if cut else {})}
+    return {**settings, **({"count_include_pad": False} if kind.startswith("avg") else {})}
 
 
 def _extents(value: Any) -> list[int]:  # noqa: ANN401 - of JSON
@@ -370,7 +374,12 @@ def _attention(config: Config, arrays: Arrays, value: Value, options: Config) ->
 
 def _prelu(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
     alpha = arrays[0]
-    refuse(alpha.size not in (1, alpha.shape[-1]), "a PReLU with a slope for every element: share axes")
+    if alpha.size not in (1, alpha.shape[-1]):
+        turned = np.moveaxis(alpha, -1, 0) if value.first else alpha
+        slopes = {"name": "a", "shape": list(turned.shape)}
+        return [
+            {"type": "expr", "expression": "max(x, 0) + a * min(x, 0)", "parameters": [slopes], "a": turned}
+        ]
     return [{"type": "prelu", "per_channel": alpha.size > 1, "weight": alpha.reshape(-1)}]
 
 
@@ -427,6 +436,14 @@ def _up_sampling(config: Config, arrays: Arrays, value: Value, options: Config) 
     size = config["size"]
     scale = [size] * axes if isinstance(size, int) else list(size)
     return [{"type": f"up_sampling{axes}d", "scale": scale, "mode": mode}]
+
+
+def _repeated(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
+    return [
+        {"type": "reshape", "shape": [-1, 1]},
+        {"type": "up_sampling1d", "scale": config["n"]},
+        {"type": "permute", "axes": [1, 0]},
+    ]
 
 
 def _rescaling(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
@@ -493,6 +510,7 @@ _LAYERS: dict[str, tuple[str, Make]] = {
         ],
     ),
     "Activation": ("any", lambda config, arrays, value, options: _activation(config["activation"], value)),
+    "RepeatVector": ("last", _repeated),
     "ReLU": ("any", _relu),
     "LeakyReLU": ("any", _leaky),
     "ELU": ("any", _elu),
@@ -508,6 +526,7 @@ _LAYERS: dict[str, tuple[str, Make]] = {
 
 _RANKS: dict[str, Callable[[Config, int], int]] = {
     "Flatten": lambda config, rank: 1,
+    "RepeatVector": lambda config, rank: 2,
     "Reshape": lambda config, rank: len(config["target_shape"]),
     "Embedding": lambda config, rank: rank + 1,
     **dict.fromkeys(

@@ -39,10 +39,10 @@ def is_operation(layer: Mapping[str, Any]) -> bool:
     module = layer.get("module")
     if isinstance(module, str):
         return "ops" in module.split(".")
-    # An .h5 file does not tell; but every layer has this setting, and no operation.
+    # An .h5 file does not tell; but every layer has one of these settings, and no operation.
     nodes = layer.get("inbound_nodes")
     new = isinstance(nodes, list) and nodes and isinstance(nodes[0], Mapping)
-    return bool(new) and "trainable" not in layer["config"] and "layers" not in layer["config"]
+    return bool(new) and not {"trainable", "dtype", "layers"} & set(layer["config"])
 
 
 def merged(kind: str, config: Mapping[str, Any], read: Sequence[Value]) -> tuple[Join, Value]:

@@ -205,7 +205,8 @@ def _branches(
         flat = [named] if isinstance(named[0], str) else named
         if len(flat) != 1:
             refused.setdefault("several outputs", []).append(path or "model")
-        last = flat[0][0]
+        # A model without layers hands on what it reads.
+        last = flat[0][0] if flat[0][0] in values else "input"
     return branches, (last, values[last])
 
 
