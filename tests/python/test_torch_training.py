@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import loom
+from loom import nn
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -31,6 +32,7 @@ def stepped(module: Any, net: loom.Network, x: Any, *, dtype: Any = np.float64) 
     """Both take a step of gradient descent, and compute the same afterwards."""
     drawn = np.random.default_rng(3).normal(size=module(x).shape).astype(dtype)
     module.train()
+    module.zero_grad()
     optimizer = torch.optim.SGD([one for one in module.parameters() if one.requires_grad], lr=0.1)
     (module(x) * torch.tensor(drawn)).sum().backward()
     optimizer.step()
@@ -190,3 +192,30 @@ def test_states_of_different_layers_are_not_those_of_both_directions() -> None:
     parts = [torch.nn.GRU(3, 2, batch_first=True, bidirectional=True) for _ in range(2)]
     with pytest.raises(loom.ConfigError, match="state of one direction alone"):
         loom.from_torch(Called(state, *parts), torch.ones(2, 4, 3))
+
+
+def test_named_inputs_and_outputs_go_to_torch() -> None:
+    net = loom.Network(inputs={"table": 5, "city": loom.Categories(7)}, grid=(1, 4), seed=0)
+    net[0, 0].add(nn.Dense(4, activation="tanh"))
+    net.enter("city", (0, 1))[0, 1].add(nn.Embedding(7, 3), nn.Flatten())
+    net.link((0, 0), (0, 2), combine="concat")[0, 2].add(nn.Dense(1))
+    net.link((0, 0), (0, 3), combine="replace")[0, 3].add(nn.Dense(2))
+    net.output("age", (0, 2)).output("kind", (0, 3))
+    x = {"table": np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32), "city": np.arange(3)}
+    module, expected = loom.to_torch(net), net.predict(x)
+    found = module({name: torch.tensor(values) for name, values in x.items()})
+    assert list(found) == ["age", "kind"]
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name].detach().numpy(), values, rtol=1e-5, atol=1e-6)
+    with pytest.raises(loom.DataError, match="by name, table, city; got the inputs table"):
+        module({"table": torch.ones(3, 5)})
+    with pytest.raises(loom.DataError, match="by name, table, city; got Tensor"):
+        module(torch.ones(3, 5))
+
+
+def test_what_is_frozen_asks_for_no_gradient() -> None:
+    net = loom.Sequential([nn.Dense(3), nn.Residual([nn.Dense(3)]), nn.Dense(2)], input_shape=4)
+    net.layers[0].trainable = False
+    net.layers[1].freeze("layers.0.bias")
+    trained = {name for name, values in loom.to_torch(net).named_parameters() if values.requires_grad}
+    assert trained == {"0.0.0.1.layers.0.weight", "0.0.0.2.weight", "0.0.0.2.bias"}
