@@ -453,6 +453,17 @@ def test_several_outputs_of_one_input_come_back(tmp_path: Path) -> None:
     np.testing.assert_allclose(alone, found["first"], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("text", ["1 / x", "2.5 / x"])
+def test_constants_that_are_divided_come_back(text: str) -> None:
+    net = loom.Sequential(
+        [nn.Dense(4, activation="softplus"), nn.Expr(text), nn.Dense(2)], input_shape=3, seed=0
+    )
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    np.testing.assert_allclose(
+        load(onnx_model(net).SerializeToString()).predict(x), net.predict(x), rtol=1e-5
+    )
+
+
 def test_what_loom_wrote_comes_back_as_it_was() -> None:
     layers = [
         nn.Embedding(11, 8),
