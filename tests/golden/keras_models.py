@@ -1,6 +1,6 @@
 """Writes small Keras models with random weights, what they read, and what they make of it.
 
-Written with keras 3.15.1 on jax 0.10.2, h5py 3.16.0 and numpy 2.4.6:
+Written with keras 3.15.1 on jax 0.10.2 ("arithmetic" on torch 2.15.0), h5py 3.16.0 and numpy 2.4.6:
 KERAS_BACKEND=jax python tests/golden/keras_models.py
 """
 
@@ -55,6 +55,16 @@ def unet(x):
     b = L.Conv2D(4, 3, padding="same", activation="silu")(L.MaxPooling2D(2)(a))
     up = L.Conv2DTranspose(3, 3, strides=2, padding="same")(b)
     return L.Conv2D(1, 1, activation="sigmoid")(L.concatenate([a, up]))
+
+
+def arithmetic(x):
+    """Operators on a model's values, which are functions of keras.ops and no layers."""
+    y = L.Dense(4)(x)
+    y = 2 * y + x
+    z = L.Conv1D(4, 3, padding="same", activation="hard_sigmoid")(1 - y / 3)
+    y = L.Subtract()([z, -y])
+    y = y / (L.Activation("sigmoid")(y) + 0.5) - y
+    return L.ReLU(max_value=2.0, negative_slope=0.1, threshold=0.25)(y)
 
 
 def excited(x):
@@ -127,6 +137,7 @@ MODELS = {
         L.GRU(2, reset_after=False, use_bias=False),
     ),
     "excited": lambda: functional((6, 5, 3), excited),
+    "arithmetic": lambda: functional((6, 4), arithmetic),
 }
 
 
@@ -153,7 +164,7 @@ def main():
         x = RANDOM.integers(0, 11, shape) if words else RANDOM.normal(size=shape).astype(np.float32)
         values[f"{name}.x"], values[f"{name}.y"] = x, np.asarray(model.predict(x, verbose=0))
         model.save(FOLDER / f"{name}.keras")
-        if name in ("image", "lstm", "residual"):
+        if name in ("arithmetic", "image", "lstm", "residual"):
             model.save(FOLDER / f"{name}.h5")
         compress(FOLDER / f"{name}.keras")
     np.savez_compressed(FOLDER / "values.npz", **values)

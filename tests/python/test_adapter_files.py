@@ -379,6 +379,25 @@ def test_what_has_no_name_there_is_not_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+def test_a_head_before_a_cap_of_scores_is_the_head(tmp_path: Path) -> None:
+    attention = nn.MultiHeadAttention(2, causal=True, bias=False)
+    row = [
+        nn.Embedding(9, 8),
+        nn.Residual([nn.RMSNorm(), attention]),
+        nn.Dense(9, bias=False),
+        nn.SoftCap(30.0),
+    ]
+    net = loom.Sequential(row, input_shape=4, seed=0)
+    net.add_adapter("default", rank=2)
+    net.save_adapter(tmp_path / "adapter")
+    names = set(loom.open_tensors(tmp_path / "adapter" / "adapter_model.safetensors"))
+    assert "base_model.model.lm_head.lora_A.weight" in names
+    other = loom.Sequential(row, input_shape=4, seed=0)
+    other.load_adapter(tmp_path / "adapter")
+    words = np.arange(4)[None]
+    np.testing.assert_array_equal(other.predict(words), net.predict(words))
+
+
 def test_peft_computes_what_loom_computes(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     peft = pytest.importorskip("peft")

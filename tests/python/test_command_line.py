@@ -290,6 +290,29 @@ def test_a_full_disk_is_told(folder: Path, words: str) -> None:
     assert (done.returncode, done.stderr) == (1, "loom: No space left on device\n")
 
 
+@pytest.mark.parametrize(
+    ("extents", "taken"), [((24,), True), ((1, 2, 3, 4), True), ((3, 4, 2), False), ((6, 4), False)]
+)
+def test_samples_are_given_another_shape_where_their_numbers_keep_their_places(
+    extents: tuple[int, ...],
+    taken: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    net = loom.Sequential([nn.Conv2D(2, 2), nn.Flatten(), nn.Dense(2)], input_shape=(2, 3, 4))
+    net.save("net.loom")
+    x = np.random.default_rng(0).normal(size=(5, 2, 3, 4)).astype(np.float32)
+    np.save("x.npy", x.reshape(5, *extents))
+    if taken:
+        assert said("predict net.loom --input x.npy --output y.npy", capsys) == ""
+        np.testing.assert_array_equal(np.load("y.npy"), net.predict(x))
+        return
+    assert main(["predict", "net.loom", "--input", "x.npy"]) == 1
+    assert "expected (batch, 2, 3, 4)" in capsys.readouterr().err
+
+
 def test_predict_refuses_with_the_reason(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("words.csv").write_text("a,b,c,d\n1,2,3,red\n")
     Path("ragged.csv").write_text("1,2,3,4\n1,2\n")

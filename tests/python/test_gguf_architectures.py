@@ -100,6 +100,15 @@ def changed(kind: str, place: int, **settings: Any) -> loom.Network:
         ("olmo2", 2, {"hidden": 64}, "same width"),
         ("phi3", 1, {"rotary": nn.Rotary(rule=nn.YarnRule(4), scaling=2.0)}, "YarnRule"),
         ("phi3, long", 1, {"rotary": nn.Rotary(dim=8)}, "same settings|half_split"),
+        ("gemma2", 2, {"rotary": nn.Rotary(base=5.0, layout="half_split")}, "its rotary embedding too"),
+        ("gemma2", 2, {"rotary": None}, "layer 2: attention must be causal and rotary"),
+        ("gemma", 2, {"rotary": None}, "layer 2: attention must be causal and rotary"),
+        ("gemma", 2, {"bias": True}, "biases of attention"),
+        ("phi3", 1, {"bias": True, "output_bias": False}, "biases of attention"),
+        ("llama", 1, {"bias": True, "output_bias": False}, "mixtral has no place for biases of attention"),
+        ("gemma", 2, {"qk_norm": True}, "qk_norm=True"),
+        ("olmo2", 1, {"qk_norm": True}, "qk_norm=True"),
+        ("qwen2moe", 1, {"bias": False}, "without biases of queries, keys and values"),
     ],
 )
 def test_what_an_architecture_cannot_say_is_named(

@@ -32,6 +32,11 @@ def same(net: loom.Network, guessed: loom.Network) -> None:
     np.testing.assert_array_equal(guessed.predict(x), net.predict(x))
 
 
+def test_a_path_is_told_how_it_is_opened() -> None:
+    with pytest.raises(loom.DataError, match=r"loom\.open_tensors\(path\), got str"):
+        loom.models.guess("net.safetensors")  # type: ignore[arg-type]
+
+
 def test_a_perceptron_needs_to_know_its_activation() -> None:
     net = loom.Sequential([nn.Dense(8), nn.Activation("tanh"), nn.Dense(3, bias=False)], 4)
     found = guess(named(net, {"0.0.0.0": "fc1", "0.0.0.2": "fc2"}))

@@ -148,6 +148,17 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any], dict[str, Any]], Any], type[E
 ]
 
 
+def test_experts_are_counted_by_either_name(tmp_path: Path) -> None:
+    """transformers 5 writes those of Qwen 3 as "num_local_experts"."""
+    folder = tmp_path / "model"
+    shutil.copytree(GOLDEN / "qwen3_moe", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["num_local_experts"] = config.pop("num_experts")
+    (folder / "config.json").write_text(json.dumps(config))
+    x = expected("qwen3_moe")[0]
+    np.testing.assert_array_equal(opened("qwen3_moe", folder).predict(x), opened("qwen3_moe").predict(x))
+
+
 @pytest.mark.parametrize(("name", "change", "error", "message"), REFUSED)
 def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, name, change, error, message) -> None:
     with pytest.raises(error, match=message):

@@ -60,12 +60,74 @@ def changed(path: Path, change: dict[str, object]) -> bytes:
         ("image.keras", {"Conv2D.data_format": "channels_first"}, "channels_first"),
         ("gru.keras", {"GRU.reset_after": False}, "two biases"),
         ("transformer.keras", {"MultiHeadAttention.value_dim": 3}, "value_dim"),
+        ("arithmetic.keras", {"Multiply": "Power"}, "keras.ops Power"),
+        ("arithmetic.keras", {"Dense.lora_rank": 2, "Dense.quantization_mode": "int8"}, "model.quantize"),
+        ("gru.keras", {"Bidirectional.merge_mode": "sum"}, "merge_mode sum"),
     ],
 )
 def test_what_loom_has_not_is_listed_by_name(tmp_path: Path, file: str, change: dict, told: str) -> None:
     path = tmp_path / "model.keras"
     path.write_bytes(changed(FOLDER / file, change))
     with pytest.raises(loom.ConfigError, match=told):
+        loom.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"go_backwards": False}, "first layer goes backwards"),
+        ({"units": 3}, "different settings"),
+        ({"activation": "relu"}, "different settings"),
+        ({"use_bias": False}, "different settings"),
+    ],
+)
+def test_a_layer_of_its_own_that_goes_backwards_is_like_the_first_one(
+    change: dict[str, object], told: str
+) -> None:
+    """Keras takes any; here both directions share their settings."""
+    first = {"units": 2, "activation": "tanh", "return_sequences": True, "use_bias": True}
+    ahead = {"class_name": "SimpleRNN", "config": {**first, "go_backwards": False}}
+    back = {"class_name": "SimpleRNN", "config": {**first, "go_backwards": True}}
+    arrays = [np.ones((3, 2)), np.ones((2, 2)), np.ones(2)] * 2
+    config: dict[str, object] = {"merge_mode": "concat", "layer": ahead, "backward_layer": back}
+    (made,), _ = layers_of("Bidirectional", config, arrays, Value(2, first=False), {})
+    assert made["bidirectional"]
+    changed_back = {"class_name": "SimpleRNN", "config": {**first, "go_backwards": True, **change}}
+    with pytest.raises(Unsupported, match=told):
+        layers_of(
+            "Bidirectional", {**config, "backward_layer": changed_back}, arrays, Value(2, first=False), {}
+        )
+
+
+def test_a_hard_sigmoid_of_keras_2_is_steeper(tmp_path: Path) -> None:
+    """Keras 2 had clip(0.2 x + 0.5, 0, 1), Keras 3 has clip(x / 6 + 0.5, 0, 1), both under one name."""
+    for version, slope in (("3.15.1", 1 / 6), ("2.4.0", 0.2)):
+        path = tmp_path / f"{version}.h5"
+        path.write_bytes((FOLDER / "arithmetic.h5").read_bytes())
+        layer = {"name": "a", "trainable": True, "dtype": "float32", "activation": "hard_sigmoid"}
+        start = {"class_name": "InputLayer", "config": {"batch_shape": [None, 3], "name": "start"}}
+        row = [start, {"class_name": "Activation", "config": layer}]
+        with h5py.File(path, "r+") as file:
+            file.attrs["keras_version"] = version
+            file.attrs["model_config"] = json.dumps({"class_name": "Sequential", "config": {"layers": row}})
+        x = np.array([[-4.0, 0.7, 2.8]], np.float32)
+        np.testing.assert_allclose(
+            loom.load(path).predict(x), np.clip(slope * x + 0.5, 0, 1), rtol=1e-6, atol=1e-6
+        )
+
+
+def test_layers_of_ones_own_are_not_keras_s_of_that_name(tmp_path: Path) -> None:
+    path = tmp_path / "model.keras"
+    path.write_bytes(changed(FOLDER / "perceptron.keras", {}))
+    with zipfile.ZipFile(path) as archive:
+        held = {name: archive.read(name) for name in archive.namelist()}
+    config = json.loads(held["config.json"])
+    config["config"]["layers"][1]["module"] = "somebody.layers"
+    held["config.json"] = json.dumps(config).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in held.items():
+            archive.writestr(name, data)
+    with pytest.raises(loom.ConfigError, match=r"Dense of somebody\.layers, a layer of one's own"):
         loom.load(path)
 
 

@@ -349,7 +349,7 @@ def test_inputs_and_outputs_are_named() -> None:
     model.graph.output.append(helper.make_tensor_value_info("sum", TensorProto.FLOAT, ["batch", 2]))
     data = model.SerializeToString()
     more, x = np.array([[5.0, 7.0]], np.float32), np.ones((2, 3), np.float32)
-    net = load(data, given={"more": more})
+    net = load(data, given={"more": more}, output="sum")
     both = load(data).predict({"input": x, "more": more.repeat(2, axis=0)})
     np.testing.assert_allclose(both["sum"], net.predict(x), atol=1e-5)
     np.testing.assert_allclose(
@@ -436,6 +436,32 @@ def test_onnx_s_own_cases() -> None:
         read[kind] = read.get(kind, 0) + 1
     assert sum(read.values()) >= 50, read
     assert len(read) >= 16, read
+
+
+def test_several_outputs_of_one_input_come_back(tmp_path: Path) -> None:
+    net = loom.Network(inputs={"words": 4}, grid=(1, 3), seed=0)
+    net[0, 0].add(nn.Dense(5, activation="tanh"))
+    net[0, 1].add(nn.Dense(2))
+    net.link((0, 0), (0, 2), combine="replace")[0, 2].add(nn.Dense(3))
+    net.output("first", (0, 1)).output("second", (0, 2))
+    loom.save_onnx(net, tmp_path / "net.onnx")
+    x = {"words": np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)}
+    found = loom.load(tmp_path / "net.onnx").predict(x["words"])
+    for name, values in net.predict(x).items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-6)
+    alone = loom.models.onnx.load(tmp_path / "net.onnx", output="first").predict(x["words"])
+    np.testing.assert_allclose(alone, found["first"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["1 / x", "2.5 / x"])
+def test_constants_that_are_divided_come_back(text: str) -> None:
+    net = loom.Sequential(
+        [nn.Dense(4, activation="softplus"), nn.Expr(text), nn.Dense(2)], input_shape=3, seed=0
+    )
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    np.testing.assert_allclose(
+        load(onnx_model(net).SerializeToString()).predict(x), net.predict(x), rtol=1e-5
+    )
 
 
 def test_what_loom_wrote_comes_back_as_it_was() -> None:

@@ -201,9 +201,15 @@ def _cells(column: list[str]) -> list[Any]:
 
 
 def shaped(x: NDArray[Any], input_shape: Sequence[int]) -> NDArray[Any]:
-    """Returns samples in the shape that a network takes, where they have as many numbers."""
-    if x.ndim and x.shape[1:] != tuple(input_shape) and prod(x.shape[1:]) == prod(input_shape):
-        return x.reshape(len(x), *input_shape)
+    """Returns samples in the shape that a network takes, where they have as many numbers.
+
+    One of both is a row of numbers, or they differ by axes of extent one. Others, such as images with their
+    channels last, stay as they are: their numbers would come to stand in other places.
+    """
+    before, after = x.shape[1:], tuple(input_shape)
+    alike = 1 in (len(before), len(after)) or [n for n in before if n != 1] == [n for n in after if n != 1]
+    if x.ndim and before != after and alike and prod(before) == prod(after):
+        return x.reshape(len(x), *after)
     return x
 
 

@@ -89,10 +89,11 @@ def _llama_modules(network: HasEngine) -> Iterator[_Module]:
     """Tells weights of attention and gated layers by the names of Llama and its kin in transformers.
 
     The n-th attention of the network is that of the n-th block, and the n-th gated layer its other part. The
-    dense layer that a network ends in is its head.
+    dense layer that a network ends in, but for what has no parameters, such as a cap of scores, is its head.
     """
     attention = gated = 0
     layers = list(layers_of(network))
+    ending = next((layer for layer in reversed(layers) if layer.parameters), None)
     for layer in layers:
         weights = set(engine_of(network).native.adaptable(layer.at))
         for inner in [*layer.inner, layer] if layer.holds_layers else [layer]:
@@ -110,7 +111,7 @@ def _llama_modules(network: HasEngine) -> Iterator[_Module]:
                     if weight in weights:
                         yield _Module(layer, weight, f"model.layers.{gated}.mlp.{name}")
                 gated += 1
-        if layer is layers[-1] and attention and isinstance(layer.config, nn.Dense) and "weight" in weights:
+        if layer is ending and attention and isinstance(layer.config, nn.Dense) and "weight" in weights:
             yield _Module(layer, "weight", "lm_head")
 
 

@@ -61,7 +61,9 @@ def _qwen(folder: Folder, *, shared: bool, bias: bool, output_bias: bool, norms:
     decoder = Decoder(folder)
     settings = folder.settings
     rotary, seen = decoder.rotary(), windows(decoder)
-    count = settings.whole("num_experts", least=0)
+    # transformers 5 calls it in Qwen 3 as Mixtral does.
+    counted = "num_experts" if "num_experts" in settings.values else "num_local_experts"
+    count = settings.whole(counted if counted in settings.values else "num_experts", least=0)
     units = settings.whole("moe_intermediate_size")
     every = settings.whole("decoder_sparse_step", 1)
     dense = settings.items("mlp_only_layers")

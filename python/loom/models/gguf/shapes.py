@@ -180,6 +180,13 @@ def _smollm3(parts: Parts) -> str:
     return _llama(parts) or ("" if turns else "blocks without a rotary embedding other than every fourth")
 
 
+def _qwen2_experts(parts: Parts) -> str:
+    attention = parts.blocks[0].attention
+    if not attention.bias or attention.output_bias is not False:
+        return "attention without biases of queries, keys and values, or with one of the output"
+    return _experts(False)(parts)
+
+
 def _experts(normalized: bool) -> Callable[[Parts], str]:
     def check(parts: Parts) -> str:
         for block in parts.blocks:
@@ -204,7 +211,7 @@ KINDS = {
     "gemma2": Kind("gemma2", ending=BOTH_SIDES, check=_gemma2),
     "gemma3": Kind("gemma3", ending=BOTH_SIDES, check=_gemma3),
     "mixtral": Kind("llama", pairs=True, check=_experts(True)),
-    "qwen2moe": Kind("qwen2moe", check=_experts(False)),
+    "qwen2moe": Kind("qwen2moe", check=_qwen2_experts),
     "qwen3moe": Kind("qwen3moe", check=_experts(True)),
 }
 """What is written; Mixtral is a Llama with experts."""
@@ -234,10 +241,29 @@ def kind_of(parts: Parts) -> Kind:
         output = attention.bias if attention.output_bias is None else attention.output_bias
         name = "qwen2" if attention.bias and not output else "llama"
     kind = KINDS[name]
-    why = kind.check(parts) or ("" if kind.ending == ending else "norms in other places")
+    why = (
+        _beside(name, attention)
+        or kind.check(parts)
+        or ("" if kind.ending == ending else "norms in other places")
+    )
     if why:
         raise ConfigError(f"save_gguf: GGUF's {name} has no place for {why}")
     return kind
+
+
+_BIASED = ("llama", "qwen2", "qwen2moe")
+"""Architectures whose attention may have biases; which ones, `_experts` and the like tell."""
+_QK_NORMS: dict[str, bool | str] = {"qwen3": True, "qwen3moe": True, "gemma3": True, "olmo2": "width"}
+"""Architectures with norms of queries and keys, all of which have them."""
+
+
+def _beside(name: str, attention: nn.MultiHeadAttention) -> str:
+    """Tells what attention has that the architecture's has not, or lacks."""
+    if attention.qk_norm != _QK_NORMS.get(name, False):
+        return f"attention with qk_norm={attention.qk_norm!r}"
+    if (attention.bias or attention.output_bias) and name not in _BIASED:
+        return "biases of attention"
+    return ""
 
 
 def _turns_long(attention: nn.MultiHeadAttention) -> bool:

@@ -405,13 +405,18 @@ class _Model:
         rotaries = [
             block.attention.rotary for block in blocks if isinstance(block.attention.rotary, nn.Rotary)
         ]
-        if not rotaries:
-            raise ConfigError(f"save_gguf: layer {blocks[0].places[0]}: attention must be causal and rotary")
+        still = [block for block in blocks if block.attention.rotary is None]
+        # Which blocks do not turn is SmolLM 3's alone to say, and which turn otherwise Gemma 3's.
+        if not rotaries or (still and self.kind.name != "smollm3"):
+            raise ConfigError(f"save_gguf: layer {still[0].places[0]}: attention must be causal and rotary")
         far = [
             block.attention.rotary
             for block in blocks
             if block.attention.rotary is not None
-            and (block.attention.window is None) == (blocks[0].attention.window is None)
+            and (
+                self.kind.name != "gemma3"
+                or (block.attention.window is None) == (blocks[0].attention.window is None)
+            )
         ]
         if any(rotary != rotaries[0] for rotary in far):
             raise ConfigError(

@@ -35,7 +35,7 @@ def guess(tensors: Mapping[str, ArrayLike], config: Mapping[str, Any] | None = N
         The guess: print it, correct it with `replace`, make the network with `build`.
 
     Raises:
-        DataError: There are no tensors.
+        DataError: There are no tensors, or what is given has none by name, such as a path.
         ConfigError: A name is no text, or comes twice.
 
     Examples:
@@ -47,6 +47,10 @@ def guess(tensors: Mapping[str, ArrayLike], config: Mapping[str, Any] | None = N
         >>> guess.build().output_shape
         (3,)
     """
+    if not isinstance(tensors, Mapping):
+        raise DataError(
+            f"guess takes tensors by name, such as loom.open_tensors(path), got {type(tensors).__name__}"
+        )
     return Guess(tensors, dict(config or {}), {})
 
 

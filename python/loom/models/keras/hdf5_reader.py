@@ -19,7 +19,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-_ATTRIBUTES = ("model_config", "name", "weight_names")
+_ATTRIBUTES = ("keras_version", "model_config", "name", "weight_names")
 """Of the attributes, those that Keras's files are read by."""
 
 

@@ -11,13 +11,10 @@ from numpy.typing import NDArray
 from loom.models.branches import Row
 from loom.models.spelling import activation_name, layer_kind, own_parameters
 
-__all__ = ["MERGES", "Unsupported", "Value", "layers_of", "moved"]
+__all__ = ["Unsupported", "Value", "layers_of", "moved", "refuse"]
 
 Config = Mapping[str, Any]
 Arrays = Sequence[NDArray[Any]]
-
-MERGES = {"Add": "add", "Concatenate": "concat", "Average": "average", "Multiply": "multiply"}
-"""Layers of several inputs, and how loom's Parallel calls them."""
 
 
 class Unsupported(Exception):  # noqa: N818 - collected, and told all at once
@@ -63,12 +60,24 @@ def layers_of(kind: str, config: Config, arrays: Arrays, value: Value, options: 
         raise Unsupported(f"{kind} is of no layer that loom has")
     if config.get("data_format") == "channels_first":
         raise Unsupported(f"data_format channels_first of {kind}")
+    refuse(_quantised(config), f"the quantised weights of {kind}: save the model before model.quantize()")
+    refuse(
+        config.get("lora_rank") is not None and len(arrays) > 2,
+        f"a LoRA beside {kind}'s weights in an .h5 file: save the model as .keras, which puts it into them",
+    )
     layout, make = _LAYERS[kind]
     first = {"first": True, "last": False, "any": value.first}[layout] and value.rank > 1
     row = moved(value, first=first)
     made = make(config, arrays, Value(value.rank, first), options)
     rank = _RANKS[kind](config, value.rank) if kind in _RANKS else value.rank
     return [*row, *made], Value(rank, first and rank > 1)
+
+
+def _quantised(config: Config) -> bool:
+    """Whether weights are codes, as `model.quantize` leaves them."""
+    policy = config.get("dtype")
+    told = policy.get("class_name", "") if isinstance(policy, Mapping) else str(policy)
+    return config.get("quantization_mode") is not None or told.startswith(("Quantized", "int", "float8"))
 
 
 def refuse(condition: bool, why: str) -> None:
@@ -85,6 +94,15 @@ def _name(setting: Any) -> str:  # noqa: ANN401 - of JSON
     return str(setting)
 
 
+_BENT = {
+    "relu6": "clip(x, 0, 6)",
+    "hard_sigmoid of Keras 2": "clip(0.2 * x + 0.5, 0, 1)",
+    "softsign": "x / (1 + abs(x))",
+    "exponential": "exp(x)",
+}
+"""Activations that are expressions here."""
+
+
 def _activation(setting: Any, value: Value) -> Row:  # noqa: ANN401 - of JSON
     """An activation as layers."""
     name = _name(setting)
@@ -92,6 +110,8 @@ def _activation(setting: Any, value: Value) -> Row:  # noqa: ANN401 - of JSON
         return []
     if name == "softmax":
         return _softmax({}, (), value, {})
+    if name in _BENT:
+        return [{"type": "expr", "expression": _BENT[name]}]
     own = activation_name(name)
     refuse(own is None or name == "leaky_relu", f"the activation {name}")
     return [{"type": "activation", "function": own}]
@@ -211,18 +231,24 @@ def _pool(kind: str) -> Callable[[Config, Arrays, Value, Config], Row]:
 def _same(
     kind: str, window: Sequence[int], stride: Sequence[int], shape: Sequence[int] | None
 ) -> dict[str, Any]:
-    """The padding that gives ceil(extent / stride), where it is as wide on both sides."""
-    rims = []
+    """The padding that gives ceil(extent / stride), as much on each side, or one at the end."""
+    rims, cut = [], False
     for axis, (size, step) in enumerate(zip(window, stride, strict=True)):
         if step == 1:
             total = size - 1
+        elif size == 1 or size == step == 2:
+            # Whatever the extent is, nothing stands before it, and the last window may be cut.
+            total, cut = 0, True
         else:
             refuse(shape is None or shape[axis] is None, 'padding="same" of a pooling with strides')
             assert shape is not None
             total = max((-(-shape[axis] // step) - 1) * step + size - shape[axis], 0)
+            cut = cut or total == 1
+            total = 0 if total == 1 else total
         refuse(total % 2 == 1, 'padding="same" of a pooling that is wider on one side')
         rims.append(total // 2)
-    return {"padding": rims, **({"count_include_pad": False} if kind.startswith("avg") else {})}
+    settings: dict[str, Any] = {"padding": rims, **({"ceil_mode": True} if cut else {})}
+    return {**settings, **({"count_include_pad": False} if kind.startswith("avg") else {})}
 
 
 def _extents(value: Any) -> list[int]:  # noqa: ANN401 - of JSON
@@ -305,6 +331,16 @@ def _bidirectional(config: Config, arrays: Arrays, value: Value, options: Config
     kind = layer_kind(inner["class_name"])
     refuse(kind not in ("rnn", "lstm", "gru"), f"Bidirectional of {inner['class_name']}")
     half = len(arrays) // 2
+    # Keras 3 always tells the layer that goes backwards, Keras 2 where it is one of its own.
+    other = config.get("backward_layer") or {**inner, "config": {**inner["config"], "go_backwards": True}}
+    turned = [bool(layer["config"].get("go_backwards")) for layer in (inner, other)]
+    refuse(turned != [False, True], "a Bidirectional whose first layer goes backwards")
+    alike = ("units", "activation", "recurrent_activation", "use_bias", "reset_after", "return_sequences")
+    refuse(
+        inner["class_name"] != other["class_name"]
+        or any(inner["config"].get(name) != other["config"].get(name) for name in alike),
+        "a Bidirectional whose layers have different settings",
+    )
 
     ahead, back = (_recurrence(kind, inner["config"], part) for part in (arrays[:half], arrays[half:]))
     names = ("kernel", "recurrent_kernel", "bias")
@@ -313,8 +349,8 @@ def _bidirectional(config: Config, arrays: Arrays, value: Value, options: Config
         own_parameters(kind, {name: part[name] for name in names if name in part}, settings)
         for part in (ahead, back)
     ]
-    turned = {f"{name}_reverse": array for name, array in both[1].items()}
-    return [{**settings, "bidirectional": True, "bias": half == 3, **both[0], **turned}]
+    reverse = {f"{name}_reverse": array for name, array in both[1].items()}
+    return [{**settings, "bidirectional": True, "bias": half == 3, **both[0], **reverse}]
 
 
 def _attention(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
@@ -338,17 +374,24 @@ def _attention(config: Config, arrays: Arrays, value: Value, options: Config) ->
 
 def _prelu(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
     alpha = arrays[0]
-    refuse(alpha.size not in (1, alpha.shape[-1]), "a PReLU with a slope for every element: share axes")
+    if alpha.size not in (1, alpha.shape[-1]):
+        turned = np.moveaxis(alpha, -1, 0) if value.first else alpha
+        slopes = {"name": "a", "shape": list(turned.shape)}
+        return [
+            {"type": "expr", "expression": "max(x, 0) + a * min(x, 0)", "parameters": [slopes], "a": turned}
+        ]
     return [{"type": "prelu", "per_channel": alpha.size > 1, "weight": alpha.reshape(-1)}]
 
 
 def _relu(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
-    refuse(
-        config.get("max_value") is not None or config.get("threshold", 0) != 0,
-        "max_value or threshold of a ReLU",
+    slope, threshold, most = (
+        float(config.get(name) or 0) for name in ("negative_slope", "threshold", "max_value")
     )
-    slope = config.get("negative_slope", 0)
-    return [{"type": "activation", "function": {"leaky_relu": {"slope": slope}} if slope else "relu"}]
+    if config.get("max_value") is None and not threshold:
+        return [{"type": "activation", "function": {"leaky_relu": {"slope": slope}} if slope else "relu"}]
+    above = "x" if config.get("max_value") is None else f"min(x, {most!r})"
+    text = f"where(x < {threshold!r}, {slope!r} * (x - {threshold!r}), {above})"
+    return [{"type": "expr", "expression": text}]
 
 
 def _leaky(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
@@ -393,6 +436,14 @@ def _up_sampling(config: Config, arrays: Arrays, value: Value, options: Config) 
     size = config["size"]
     scale = [size] * axes if isinstance(size, int) else list(size)
     return [{"type": f"up_sampling{axes}d", "scale": scale, "mode": mode}]
+
+
+def _repeated(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
+    return [
+        {"type": "reshape", "shape": [-1, 1]},
+        {"type": "up_sampling1d", "scale": config["n"]},
+        {"type": "permute", "axes": [1, 0]},
+    ]
 
 
 def _rescaling(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
@@ -459,6 +510,7 @@ _LAYERS: dict[str, tuple[str, Make]] = {
         ],
     ),
     "Activation": ("any", lambda config, arrays, value, options: _activation(config["activation"], value)),
+    "RepeatVector": ("last", _repeated),
     "ReLU": ("any", _relu),
     "LeakyReLU": ("any", _leaky),
     "ELU": ("any", _elu),
@@ -474,6 +526,7 @@ _LAYERS: dict[str, tuple[str, Make]] = {
 
 _RANKS: dict[str, Callable[[Config, int], int]] = {
     "Flatten": lambda config, rank: 1,
+    "RepeatVector": lambda config, rank: 2,
     "Reshape": lambda config, rank: len(config["target_shape"]),
     "Embedding": lambda config, rank: rank + 1,
     **dict.fromkeys(

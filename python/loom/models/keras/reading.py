@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from loom._settings.checks import file_path
 from loom.errors import ConfigError, FileError, LoomError, SerializationError
 from loom.extras import require
-from loom.models.branches import Branches, Join, Row
+from loom.models.branches import Branches, Row
 from loom.models.keras import hdf5
-from loom.models.keras.layers import MERGES, Unsupported, Value, layers_of, moved
+from loom.models.keras.layers import Unsupported, Value, layers_of, moved
+from loom.models.keras.merging import MERGES, is_operation, merged, operation, refuse_foreign
 from loom.models.plain import import_model
 from loom.network import Network
 
@@ -86,8 +87,9 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], _Groups | _Flat]]:
                     raise SerializationError(f"{path}: a configuration of {length} bytes is no Keras model's")
                 config = json.loads(archive.read("config.json"))
                 hdf5.check_size(archive.getinfo("model.weights.h5").file_size, path, "its weights")
+                version = json.loads(archive.read("metadata.json")).get("keras_version")
             with hdf5.opened(path, "model.weights.h5") as root:
-                yield config, _Groups(root)
+                yield _as_written_by(version, config), _Groups(root)
             return
         with hdf5.opened(path) as root:
             described, weights = root.attributes.get("model_config"), root.group("model_weights")
@@ -95,7 +97,8 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], _Groups | _Flat]]:
                 raise SerializationError(
                     f"{path} holds weights and no model: save it whole, model.save('model.keras')"
                 )
-            yield json.loads(described), _Flat(weights)
+            version = root.attributes.get("keras_version")
+            yield _as_written_by(version, json.loads(described)), _Flat(weights)
     except LoomError:
         raise
     except OSError as error:
@@ -106,6 +109,22 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], _Groups | _Flat]]:
         raise SerializationError(f"{path} is no Keras model, or damaged: {error!r}") from error
     except MemoryError as error:
         raise SerializationError(f"{path} asks for more memory than there is") from error
+
+
+def _as_written_by(version: object, config: Any) -> Any:  # noqa: ANN401 - of JSON
+    """A configuration in which what Keras 2 calls as Keras 3 calls something else has a name of its own."""
+    if str(version).partition(".")[0] not in ("1", "2"):
+        return config
+    if isinstance(config, list):
+        return [_as_written_by(version, entry) for entry in config]
+    if isinstance(config, Mapping):
+        return {
+            key: "hard_sigmoid of Keras 2"
+            if value == "hard_sigmoid" and key == "activation"
+            else _as_written_by(version, value)
+            for key, value in config.items()
+        }
+    return config
 
 
 def _network(path: Path, config: Mapping[str, Any], weights: _Groups | _Flat) -> Network:
@@ -156,8 +175,12 @@ def _branches(
         kind = layer["class_name"]
         read = [values[other] for other in inputs]
         try:
-            if kind in MERGES:
-                step, value = _merged(kind, layer["config"], read)
+            refuse_foreign(layer)
+            if is_operation(layer):
+                step, value = operation(kind, layer["config"], layer["inbound_nodes"][0], read)
+                branches.add(name, inputs, step)
+            elif kind in MERGES:
+                step, value = merged(kind, layer["config"], read)
                 branches.add(name, inputs, step)
             elif kind in ("Sequential", "Functional", "Model"):
                 held = weights.inside(name, names[name])
@@ -178,24 +201,13 @@ def _branches(
         values[name], last = value, name
     outputs = inner.get("output_layers") if isinstance(inner, Mapping) else None
     if outputs:
-        flat = [outputs] if isinstance(outputs[0], str) else outputs
+        named = list(outputs.values()) if isinstance(outputs, Mapping) else outputs
+        flat = [named] if isinstance(named[0], str) else named
         if len(flat) != 1:
             refused.setdefault("several outputs", []).append(path or "model")
-        last = flat[0][0]
+        # A model without layers hands on what it reads.
+        last = flat[0][0] if flat[0][0] in values else "input"
     return branches, (last, values[last])
-
-
-def _merged(kind: str, config: Mapping[str, Any], read: Sequence[Value]) -> tuple[Join, Value]:
-    """Several values that become one, all in the layout of the first."""
-    first = read[0]
-    ends = [moved(value, first=first.first) for value in read]
-    axis = None
-    if kind == "Concatenate":
-        axis = config.get("axis", -1)
-        axis = axis - 1 if axis > 0 else axis % first.rank
-        # Channels, which Keras has last, may be first here.
-        axis = axis if not first.first else 0 if axis == first.rank - 1 else axis + 1
-    return Join(MERGES[kind], axis, ends), first
 
 
 Call = tuple[Mapping[str, Any], list[str], Mapping[str, Any]]

@@ -58,7 +58,8 @@ def load(
         input_shape: One sample's extents, where the model leaves them open; rows come first and are not
             named. Of several inputs those by name.
         output: The output that the network computes, by name; where there are several, the last one of
-            floats, if None. A list names several, and the network has them by these names.
+            floats, if None, and all in a file that loom wrote. A list names several, and the network has
+            them by these names.
         given: Values of inputs that the network shall not have, such as an attention mask: arrays with one
             row, by name.
 
@@ -90,7 +91,7 @@ def load(
             raise SerializationError(
                 f"the ONNX model has the inputs {', '.join(inputs)}; given names some of them, not all"
             )
-        several = len(inputs) - len(fixed) > 1
+        several = len(inputs) - len(fixed) > 1 or (output is None and _names_outputs(model))
         if not several and (output is None or isinstance(output, str)):
             shape_given = (
                 next(iter(input_shape.values())) if isinstance(input_shape, Mapping) else input_shape
@@ -108,6 +109,12 @@ def load(
         raise SerializationError("the ONNX model is nested too deeply") from error
     except DAMAGED as error:
         raise SerializationError(f"the ONNX model is not what its operators say: {error}") from error
+
+
+def _names_outputs(model: Any) -> bool:  # noqa: ANN401 - a ModelProto
+    """Whether loom wrote a model of a network with several outputs, all of which it is to have again."""
+    own = any(entry.key == "loom.version" for entry in model.metadata_props)
+    return own and len(model.graph.output) > 1
 
 
 def _tied(row: list[Made]) -> list[Made]:

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from loom.models.branches import Row
+from loom.models.torch.arrays import array
 from loom.models.torch.modules import (
     Unsupported,
     activation,
     adaptive_pool,
-    array,
     averaged,
+    celu,
     expression,
+    gated,
     padded,
     pooled,
     refuse,
     reshaped,
+    shrunk,
     softmax,
+    softplus,
+    up_sampled,
 )
 
 __all__ = ["JOINS", "row_of_call"]
@@ -82,7 +85,8 @@ def _batch_norm(given: Settings, before: Shape, after: Shape) -> Row:
     held = _held(given, weight="weight", bias="bias", running_mean="running_mean", running_var="running_var")
     refuse("running_mean" not in held, "a batch norm without running statistics")
     flags = {"gain": "weight" in held, "bias": "bias" in held}
-    return [{"type": "batch_norm", "epsilon": given.get("eps", 1e-5), **flags, **held}]
+    settings = {"epsilon": given.get("eps", 1e-5), "momentum": given.get("momentum", 0.1)}
+    return [{"type": "batch_norm", **settings, **flags, **held}]
 
 
 def _layer_norm(given: Settings, before: Shape, after: Shape) -> Row:
@@ -94,10 +98,8 @@ def _layer_norm(given: Settings, before: Shape, after: Shape) -> Row:
 
 def _rms_norm(given: Settings, before: Shape, after: Shape) -> Row:
     held = _held(given, weight="weight")
-    epsilon = given.get("eps")
-    epsilon = float(np.finfo(np.float32).eps) if epsilon is None else epsilon
     refuse(len(given["normalized_shape"]) != 1, "an RMS norm over several axes")
-    return [{"type": "rms_norm", "epsilon": epsilon, "gain": bool(held), **held}]
+    return [{"type": "rms_norm", "epsilon": given.get("eps"), "gain": bool(held), **held}]
 
 
 def _group_norm(given: Settings, before: Shape, after: Shape) -> Row:
@@ -217,6 +219,43 @@ def _power(given: Settings, before: Shape, after: Shape) -> Row:
     return expression(f"x ** {float(exponent)!r}")
 
 
+def _dropout(given: Settings, before: Shape, after: Shape) -> Row:
+    rate = given.get("p", 0.5)
+    return [{"type": "dropout", "rate": rate}] if 0 < rate < 1 else []
+
+
+def _channel_dropout(given: Settings, before: Shape, after: Shape) -> Row:
+    if len(before) < 3:
+        return _dropout(given, before, after)
+    kind = f"spatial_dropout{len(before) - 2}d"
+    return [{**layer, "type": kind} for layer in _dropout(given, before, after)]
+
+
+def _threshold(given: Settings, before: Shape, after: Shape) -> Row:
+    return expression(f"where(x > {float(given['threshold'])!r}, x, {float(given['value'])!r})")
+
+
+def _extreme(name: str) -> Call:
+    def make(given: Settings, before: Shape, after: Shape) -> Row:
+        bound = given.get("other", given.get("input"))
+        number = getattr(bound, "ndim", None) == 0 and not bound.requires_grad
+        bound = bound.item() if number else bound
+        refuse(not isinstance(bound, int | float), f"a {name}imum with what is no number")
+        return expression(f"{name}(x, {float(bound)!r})")
+
+    return make
+
+
+def _interpolated(given: Settings, before: Shape, after: Shape) -> Row:
+    return up_sampled(
+        given.get("mode", "nearest"),
+        given.get("scale_factor"),
+        bool(given.get("align_corners")),
+        before,
+        after,
+    )
+
+
 def _left_out(given: Settings, before: Shape, after: Shape) -> Row:
     refuse(bool(given.get("training")), "branches that are left out at random while training")
     return []
@@ -264,14 +303,23 @@ _CALLS: dict[str, Call] = {
         name: _function(name)
         for name in ("relu", "sigmoid", "tanh", "silu", "mish", "hardswish", "hardsigmoid", "selu")
     },
-    "softplus": _function("softplus"),
+    "softplus": lambda given, before, after: softplus(given.get("beta", 1)),
+    "celu": lambda given, before, after: celu(given.get("alpha", 1.0)),
+    "tanhshrink": lambda given, before, after: expression("x - tanh(x)"),
+    "hardshrink": lambda given, before, after: shrunk(given.get("lambd", 0.5), hard=True),
+    "softshrink": lambda given, before, after: shrunk(given.get("lambd", 0.5), hard=False),
+    "glu": lambda given, before, after: gated(given.get("dim", -1), before),
+    "threshold": _threshold,
+    "maximum": _extreme("max"),
+    "minimum": _extreme("min"),
+    "interpolate": _interpolated,
     "relu6": lambda given, before, after: expression("clip(x, 0, 6)"),
     "hardtanh": lambda given, before, after: expression(
         f"clip(x, {float(given.get('min_val', -1))!r}, {float(given.get('max_val', 1))!r})"
     ),
     **dict.fromkeys(("clamp", "clip"), _clamp),
     "softsign": lambda given, before, after: expression("x / (1 + abs(x))"),
-    "logsigmoid": lambda given, before, after: expression("-softplus(-x)"),
+    **dict.fromkeys(("logsigmoid", "log_sigmoid"), lambda given, before, after: expression("-softplus(-x)")),
     "square": lambda given, before, after: expression("x * x"),
     "neg": lambda given, before, after: expression("-x"),
     "reciprocal": lambda given, before, after: expression("1 / x"),
@@ -286,7 +334,9 @@ _CALLS: dict[str, Call] = {
     "drop_path": _left_out,
     **dict.fromkeys(("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten"), _reshape),
     **dict.fromkeys(
-        ("dropout", "feature_dropout", "contiguous", "clone", "detach", "alias", "to", "identity", "float"),
+        ("contiguous", "clone", "detach", "alias", "to", "identity", "float"),
         _nothing,
     ),
+    "dropout": _dropout,
+    **dict.fromkeys(("feature_dropout", "dropout1d", "dropout2d", "dropout3d"), _channel_dropout),
 }

@@ -9,8 +9,9 @@ import numpy as np
 
 from loom.models import movements
 from loom.models.branches import Branches, Join, Row
+from loom.models.torch.arrays import array, fixed
 from loom.models.torch.functions import JOINS, row_of_call
-from loom.models.torch.modules import Unsupported, array, attention, encoder, encoder_layer, row_of
+from loom.models.torch.modules import Unsupported, attention, encoder, encoder_layer, row_of
 from loom.models.torch.nodes import holds_tensors, name_of, needed_nodes, parameters_of, values_of
 from loom.models.torch.settling import settled
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GraphReading"]
 
-_SAME = {"swapaxes": "transpose", "batch_norm_": "batch_norm", "relu_": "relu"}
+_SAME = {"swapaxes": "transpose", "swapdims": "transpose"}
 SPLITS = {"chunk", "split", "split_with_sizes", "tensor_split", "unsafe_chunk", "unsafe_split"}
 """Calls that make several values of one."""
 PICKS = {"getitem", "select", "slice", "narrow", "flip", "roll", "pixel_shuffle", "pixel_unshuffle"}
@@ -115,6 +116,10 @@ class GraphReading:
             return [source]
         if name in JOINS and (source := self._hidden_states(node)) is not None:
             return [source]
+        if any(
+            self.recurrences[other].part.startswith("hidden ") for other in reads if other in self.recurrences
+        ):
+            raise Unsupported(f"{name} of the state of one direction alone")
         if name in JOINS:
             found = self._join(node, JOINS[name])
             if found is not None:
@@ -130,9 +135,11 @@ class GraphReading:
             return self._combined(node, ARITHMETIC[name])
         if len(reads) != 1:
             raise Unsupported(f"{name} of {len(reads)} values")
-        self.rows[node] = row_of_call(
-            _SAME.get(name, name), self._arguments(node, name), self._shape(reads[0]), self._shape(node)
-        )
+        given: Mapping[str, Any] = self._arguments(node, name)
+        if name == "getattr" and node.args[1] == "mT":
+            name, given = "transpose", {"dim0": -2, "dim1": -1}
+        row = row_of_call(_SAME.get(name, name), given, self._shape(reads[0]), self._shape(node))
+        self.rows[node] = self._whole(row, reads[0])
         return reads
 
     def _module(self, node: Node, part: Any, reads: Sequence[Node]) -> Row:  # noqa: ANN401
@@ -152,7 +159,16 @@ class GraphReading:
             return row_of(part, self._shape(reads[0]), ())
         if len(reads) != 1:
             raise Unsupported(f"{name} of {len(reads)} values")
-        return row_of(part, self._shape(reads[0]), self._shape(node))
+        return self._whole(row_of(part, self._shape(reads[0]), self._shape(node)), reads[0])
+
+    def _whole(self, row: Row, read: Node) -> Row:
+        """Layers with the settings that the numbers' type says."""
+        for layer in row:
+            if layer["type"] == "rms_norm" and layer["epsilon"] is None:
+                import torch
+
+                layer["epsilon"] = float(torch.finfo(self.values[read].dtype).eps)
+        return row
 
     def _mask(
         self, node: Node, name: str, options: Mapping[str, Any], time: int
@@ -227,6 +243,12 @@ class GraphReading:
         if [part.part for part in parts if part is not None] != ["hidden -2", "hidden -1"]:
             return None
         assert parts[0] is not None
+        assert parts[1] is not None
+        if parts[0].node is not parts[1].node or self._arguments(node, name_of(node)).get("dim", 0) not in (
+            1,
+            -1,
+        ):
+            return None
         self.rows[node] = [{"~": "last"}]
         return parts[0].node
 
@@ -282,12 +304,13 @@ class GraphReading:
         """A constant beside a value: a number, or an array that broadcasts to it."""
         first = self._moves(operands[0])
         (source,) = (value for value in operands if self._moves(value))
+        trained = self._trained(operands[1 if first else 0])
         values, before = self._plain(operands[1 if first else 0]), self._shape(source)
         held = np.asarray(values if isinstance(values, int | float) else array(values), np.float64)
-        if held.size == 1 and symbol == "*":
+        if held.size == 1 and symbol == "*" and not trained:
             factor = float(held.reshape(()))
             return [] if factor == 1 else [{"type": "scale", "factor": factor}]
-        if held.size == 1:
+        if held.size == 1 and not trained:
             number = float(held.reshape(()))
             text = f"x {symbol} {number!r}" if first else f"{number!r} {symbol} x"
             return [] if first and (symbol, number) in NOTHING else [{"type": "expr", "expression": text}]
@@ -295,14 +318,26 @@ class GraphReading:
         if after != before or len(shape) >= len(before):
             raise Unsupported(f"values of shape {before} {symbol} a constant of shape {held.shape}")
         if symbol == "+" and shape == before[1:] and len(shape) == 2:
-            return [{"type": "positional_embedding", "weight": held.reshape(shape)}]
+            held = held.reshape(shape)
+            return [{"type": "positional_embedding", "weight": held if trained else fixed(held)}]
         while shape and shape[0] == 1:
             shape = shape[1:]
         text = f"x {symbol} a" if first else f"a {symbol} x"
+        held = held.reshape(shape or (1,))
         parameter = {"name": "a", "shape": list(shape)}
-        return [
-            {"type": "expr", "expression": text, "parameters": [parameter], "a": held.reshape(shape or (1,))}
-        ]
+        a = held if trained else fixed(held)
+        return [{"type": "expr", "expression": text, "parameters": [parameter], "a": a}]
+
+    def _trained(self, value: object) -> bool:
+        """Whether a constant is made of parameters that are trained."""
+        import torch
+
+        if not isinstance(value, torch.fx.Node):
+            return False
+        if value.op != "get_attr":
+            return any(self._trained(other) for other in value.all_input_nodes)
+        held = self.values[value]
+        return isinstance(held, torch.nn.Parameter) and held.requires_grad
 
     def _picked(self, node: Node, read: Node) -> Row:
         """Elements that are moved or left out, found by moving their numbers."""
@@ -326,7 +361,11 @@ class GraphReading:
         made = movements.moved(tuple(value.shape[1:]), tuple(moved.shape[1:]), places[0].astype(np.int64))
         if made is None:
             raise Unsupported(f"{name_of(node)} of {tuple(value.shape)}, which no layers make,")
-        return [{**step.layer.to_config(), **step.tensors} for step in made]
+        # What picks elements is not trained.
+        return [
+            {**step.layer.to_config(), **{name: fixed(held) for name, held in step.tensors.items()}}
+            for step in made
+        ]
 
     def _repeated(self, node: Node, read: Node, value: Any) -> Any:  # noqa: ANN401
         """What a call makes of another value."""

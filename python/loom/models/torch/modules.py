@@ -5,24 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from loom.models.branches import Row
+from loom.models.torch.arrays import array
 
-__all__ = ["Unsupported", "activation", "array", "averaged", "known", "pooled", "row_of", "softmax"]
+__all__ = ["Unsupported", "activation", "averaged", "known", "pooled", "row_of", "softmax"]
 
 Shape = tuple[int, ...]
 
 
 class Unsupported(Exception):  # noqa: N818 - collected, and told all at once
     """Something that no layer of loom is for."""
-
-
-def array(tensor: Any) -> NDArray[Any]:  # noqa: ANN401 - of PyTorch
-    """Returns a tensor's numbers, half precision as float32."""
-    tensor = tensor.detach().cpu()
-    return np.array(tensor.double().numpy() if tensor.element_size() == 8 else tensor.float().numpy())
 
 
 def row_of(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401 - of PyTorch
@@ -85,10 +77,10 @@ def _batch_norm(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN40
     refuse(module.running_mean is None, "track_running_stats=False of a BatchNorm")
     refuse(len(before) == 3 and "1d" not in type(module).__name__, "a BatchNorm over another layout")
     names = {name: name for name in ("weight", "bias", "running_mean", "running_var")}
-    momentum = 0.1 if module.momentum is None else module.momentum
+    refuse(module.momentum is None, "momentum=None of a BatchNorm, which is a mean over all batches")
     flags = {"gain": module.affine, "bias": module.affine}
     held = parameters(module, **names)
-    return [{"type": "batch_norm", "momentum": momentum, "epsilon": module.eps, **flags, **held}]
+    return [{"type": "batch_norm", "momentum": module.momentum, "epsilon": module.eps, **flags, **held}]
 
 
 def _layer_norm(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
@@ -101,8 +93,8 @@ def _layer_norm(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN40
 def _rms_norm(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
     refuse(len(module.normalized_shape) != 1, "an RMSNorm over several axes")
     held = parameters(module, weight="weight")
-    epsilon = float(np.finfo(np.float32).eps) if module.eps is None else module.eps
-    return [{"type": "rms_norm", "epsilon": epsilon, "gain": bool(held), **held}]
+    # Without one it is that of the numbers' type, which the graph tells.
+    return [{"type": "rms_norm", "epsilon": module.eps, "gain": bool(held), **held}]
 
 
 def _group_norm(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
@@ -162,13 +154,12 @@ def attention(module: Any, causal: bool = False, mask: Any = None) -> dict[str, 
 
 def encoder_layer(module: Any, causal: bool = False, mask: Any = None) -> Row:  # noqa: ANN401
     """Returns a TransformerEncoderLayer as two sums with their norms."""
-    function = getattr(module.activation, "__name__", type(module.activation).__name__)
     parts: list[tuple[Any, Row]] = [
         (module.norm1, [attention(module.self_attn, causal, mask), *_dropout(module.dropout1, (), ())]),
         (
             module.norm2,
             [
-                {**_dense(module.linear1, (), ())[0], "activation": function.lower()},
+                *_with_activation(_dense(module.linear1, (), ()), _called(module.activation)),
                 *_dropout(module.dropout, (), ()),
                 *_dense(module.linear2, (), ()),
                 *_dropout(module.dropout2, (), ()),
@@ -183,6 +174,25 @@ def encoder_layer(module: Any, causal: bool = False, mask: Any = None) -> Row:  
         else:
             row += [{"type": "residual", "layers": inner}, *normed]
     return row
+
+
+def _called(function: Any) -> Row:  # noqa: ANN401 - a module, or a function of PyTorch
+    """What stands between the two products of an encoder layer, whose function may be any."""
+    name = getattr(function, "__name__", type(function).__name__)
+    if known(function):
+        return row_of(function, (), ())
+    refuse(
+        name not in _FUNCTIONS or not str(getattr(function, "__module__", "")).startswith("torch"),
+        f"the activation {name} of a TransformerEncoderLayer",
+    )
+    return activation(name)
+
+
+def _with_activation(row: Row, function: Row) -> Row:
+    """A layer and what follows it, in one where that is an activation by itself."""
+    if [layer["type"] for layer in function] != ["activation"]:
+        return [*row, *function]
+    return [{**row[0], "activation": function[0]["function"]}]
 
 
 def encoder(module: Any, causal: bool = False, mask: Any = None) -> Row:  # noqa: ANN401
@@ -208,16 +218,26 @@ def expression(text: str) -> Row:
     return [{"type": "expr", "expression": text}]
 
 
+_FUNCTIONS = {
+    *("relu", "gelu", "silu", "tanh", "sigmoid", "mish", "selu", "hardswish", "hardsigmoid", "softplus"),
+    *("leaky_relu", "elu"),
+}
+"""Functions that are an activation of that name, with the settings that it has by itself."""
+
+
 def _activations(name: str) -> Callable[[Any, Shape, Shape], Row]:
     return lambda module, before, after: activation(name)
 
 
 def softmax(axis: int, before: Shape) -> Row:
-    """Returns a softmax over an axis."""
-    axis %= len(before)
-    own = 1 if len(before) == 4 else len(before) - 1
-    refuse(axis != own, f"a softmax over axis {axis} of {len(before)}")
-    return [{"type": "softmax"}]
+    """Returns a softmax over an axis; where that is not the one of loom's, it is brought there and back."""
+    axis = axis % len(before) - 1
+    refuse(axis < 0, "a softmax over the batch")
+    own = 0 if len(before) == 4 else len(before) - 2
+    order = list(range(len(before) - 1))
+    order[own], order[axis] = axis, own
+    turn: Row = [] if axis == own else [{"type": "permute", "axes": order}]
+    return [*turn, {"type": "softmax"}, *turn]
 
 
 def pooled(kind: str, before: Shape, after: Shape, **settings: Any) -> Row:  # noqa: ANN401
@@ -302,15 +322,20 @@ def adaptive_pool(kind: str, before: Shape, after: Shape) -> Row:
 
 
 def _up_sampling(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
-    refuse(bool(module.align_corners), "align_corners=True of an Upsample")
+    return up_sampled(module.mode, module.scale_factor, bool(module.align_corners), before, after)
+
+
+def up_sampled(mode: str, factor: Any, corners: bool, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    """Returns neighbours repeated, or straight lines between them, by whole factors."""
+    refuse(corners, "align_corners=True of an Upsample")
     axes = len(before) - 2
     scale = [made // extent for extent, made in zip(before[2:], after[2:], strict=True)]
-    whole = [extent * factor for extent, factor in zip(before[2:], scale, strict=True)]
-    factors = _extents(module.scale_factor, axes) if module.scale_factor is not None else tuple(scale)
+    whole = [extent * times for extent, times in zip(before[2:], scale, strict=True)]
+    factors = _extents(factor, axes) if factor is not None else tuple(scale)
     refuse(whole != list(after[2:]) or factors != tuple(scale), f"upsampling of {before[2:]} to {after[2:]}")
     known = ("nearest", ["linear", "bilinear", "trilinear"][axes - 1])
-    refuse(module.mode not in known, f"mode {module.mode} of an Upsample")
-    return [{"type": f"up_sampling{axes}d", "scale": scale, "mode": module.mode}]
+    refuse(mode not in known, f"mode {mode} of an Upsample")
+    return [{"type": f"up_sampling{axes}d", "scale": scale, "mode": mode}]
 
 
 def _spatial_dropout(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
@@ -342,9 +367,37 @@ def padded(rims: Sequence[int], before: Shape) -> Row:
     ]
 
 
-def _softplus(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
-    refuse(module.beta != 1, "beta of a Softplus")
-    return activation("softplus")
+def softplus(beta: float) -> Row:
+    """Returns a softplus of some steepness; PyTorch's threshold is where both sides are the same number."""
+    if beta == 1:
+        return activation("softplus")
+    return expression(f"softplus({float(beta)!r} * x) / {float(beta)!r}")
+
+
+def celu(alpha: float) -> Row:
+    """Returns an exponential linear unit that is smooth at zero, whatever it tends to."""
+    return expression(f"max(x, 0) + min({float(alpha)!r} * (exp(min(x, 0) / {float(alpha)!r}) - 1), 0)")
+
+
+def shrunk(bound: float, *, hard: bool) -> Row:
+    """Returns what is zero between two bounds, and outside as it is, or nearer to zero by as much."""
+    bound = float(bound)
+    if hard:
+        return expression(f"where(abs(x) > {bound!r}, x, 0)")
+    return expression(f"sign(x) * max(abs(x) - {bound!r}, 0)")
+
+
+def gated(axis: int, before: Shape) -> Row:
+    """Returns the first half of an axis times the logistic function of the second."""
+    axis = axis % len(before) - 1
+    refuse(axis < 0, "a GLU over the batch")
+    half = before[axis + 1] // 2
+    halves = [
+        {"type": "slice", "axis": axis, "start": start, "stop": stop}
+        for start, stop in ((0, half), (half, 2 * half))
+    ]
+    opened = [halves[1], *activation("sigmoid")]
+    return [{"type": "parallel", "combine": "multiply", "branches": [[halves[0]], opened]}]
 
 
 def _prelu(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
@@ -407,7 +460,12 @@ _MODULES: dict[str, Callable[[Any, Shape, Shape], Row]] = {
     "GELU": lambda module, before, after: activation("gelu" if module.approximate == "none" else "gelu_tanh"),
     "LeakyReLU": lambda module, before, after: activation({"leaky_relu": {"slope": module.negative_slope}}),
     "ELU": lambda module, before, after: activation({"elu": {"alpha": module.alpha}}),
-    "Softplus": _softplus,
+    "Softplus": lambda module, before, after: softplus(module.beta),
+    "CELU": lambda module, before, after: celu(module.alpha),
+    "Tanhshrink": lambda module, before, after: expression("x - tanh(x)"),
+    "Hardshrink": lambda module, before, after: shrunk(module.lambd, hard=True),
+    "Softshrink": lambda module, before, after: shrunk(module.lambd, hard=False),
+    "GLU": lambda module, before, after: gated(module.dim, before),
     "ReLU6": lambda module, before, after: expression("clip(x, 0, 6)"),
     "Hardtanh": lambda module, before, after: expression(f"clip(x, {module.min_val!r}, {module.max_val!r})"),
     "Softsign": lambda module, before, after: expression("x / (1 + abs(x))"),

@@ -9,8 +9,9 @@ import numpy as np
 from loom.errors import ConfigError, DataError
 from loom.extras import require
 from loom.models.plain import import_model
+from loom.models.torch.arrays import array, keep_fixed, warn_of_shared
 from loom.models.torch.graph import GraphReading
-from loom.models.torch.modules import array, known
+from loom.models.torch.modules import known
 from loom.network import Network
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def _read(module: Any, example: Any) -> Network:  # noqa: ANN401
             shape = list(example.shape[1:])
             net = import_model({"input_shape": shape, "precision": precision, "layers": row})
             _compare(net, example, expected)
+            keep_fixed(net, row)
+            warn_of_shared(row)
             return net
         failures.append(reading.failures)
     told = "\n".join(f"  {failure}" for failure in failures[0])

@@ -20,7 +20,8 @@ def to_torch(net: Network) -> NetworkModule:
 
     It computes what the network does, to rounding, with PyTorch's functions; it can be trained, moved to
     devices and exported there. Its parameters have loom's names: `module.state_dict()` has those that
-    `net.state_dict()` has, "z.y.x.l.name", and either side loads the other's.
+    `net.state_dict()` has, "z.y.x.l.name", and either side loads the other's. What is frozen here asks for no
+    gradient there.
 
     Packed weights become what they stand for. Stateful layers begin every call anew; in mixed precision the
     module is float32.
@@ -30,7 +31,8 @@ def to_torch(net: Network) -> NetworkModule:
 
     Returns:
         A `torch.nn.Module` in eval mode; its forward takes (batch, ...), whole numbers where the network
-        reads such, and a network that is linked back to earlier cells has none.
+        reads such, and of named inputs a dictionary of these; of named outputs it returns a dictionary. A
+        network that is linked back to earlier cells has none.
 
     Raises:
         MissingExtraError: PyTorch is not installed.
@@ -49,7 +51,9 @@ def to_torch(net: Network) -> NetworkModule:
     config = net.build().config
     states = [f"{layer.path}.{name}" for layer in net.layers for name in layer.states]
     parameters: dict[str, Any] = {}
+    still: set[str] = set()
     for layer in net.layers:
+        still |= {f"{layer.path}.{name}" for name in (layer.frozen if layer.trainable else layer.parameters)}
         carried = {name for name in layer.states if name.startswith("state_l")}
         states = [name for name in states if name not in {f"{layer.path}.{other}" for other in carried}]
         for name in layer.parameters:
@@ -57,6 +61,6 @@ def to_torch(net: Network) -> NetworkModule:
         for name, values in layer.states.items():
             if name not in carried:
                 parameters[f"{layer.path}.{name}"] = torch.from_numpy(values.copy())
-    module = NetworkModule(config, parameters, states)
+    module = NetworkModule(config, parameters, states, still)
     module.eval()
     return module

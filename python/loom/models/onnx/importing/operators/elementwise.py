@@ -37,7 +37,7 @@ def shifted(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     if node.op == "Sub":
         return affine(shape, one if first else -one, -values[0] if first else values[0])
     if not first:
-        raise Unsupported(node, "it divides a constant by what it reads")
+        return [Made(nn.Expr("1 / x")), *affine(shape, values[0], zero)]
     return affine(shape, 1 / values[0], zero)
 
 
