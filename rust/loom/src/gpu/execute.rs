@@ -40,8 +40,8 @@ pub(crate) fn execute(
     let table: Vec<u8> = values.iter().flat_map(|values| encode_step(values, 0)).collect();
     memory.set_table(&table)?;
     // What goes forwards alone comes to no verdict.
-    memory.set_control(control_before(first), *phases.end() == Phase::Forward);
-    let mut frame = memory.frame();
+    memory.set_control(control_before(first), *phases.end() == Phase::Forward)?;
+    let mut frame = memory.frame()?;
     for number in 0..values.len() {
         list.iter().for_each(|dispatch| frame.record(dispatch, number as u32));
     }
@@ -101,8 +101,8 @@ pub(crate) fn execute_ticks(
     }
     let table: Vec<u8> = ticks.iter().flat_map(|tick| encode_step(&tick.values, 0)).collect();
     memory.set_table(&table)?;
-    memory.set_control(control_before(&first.values), *phases.end() == Phase::Forward);
-    let mut frame = memory.frame();
+    memory.set_control(control_before(&first.values), *phases.end() == Phase::Forward)?;
+    let mut frame = memory.frame()?;
     for (number, list) in lists.iter().enumerate() {
         list.iter().for_each(|dispatch| frame.record(dispatch, number as u32));
     }

@@ -4,16 +4,15 @@ use super::Gpu;
 use super::dispatch::Dispatch;
 use super::frame::{Frame, new_table};
 use super::mirror::Mirror;
-use super::staging::MOST_KEPT;
 use super::steps::{CONTROL_WORDS, STEP_BYTES};
 use super::temporaries::Temporaries;
-use super::unsent::{Sent, Unsent};
+use super::unsent::{Outbox, Unsent};
 use crate::ops::{Direction, Op, RowPlace};
 use crate::program::{
     Kind, Phase, Place, Program, RunMemory, Sharing, Step, Together, Unit, Value, ValueInfo, Write, units,
 };
 use crate::shader::product::{MOST_GROUPED_ROWS, MOST_STREAMED_ROWS};
-use crate::shader::{Accelerator, Allocation, BothGradients, GpuOperation, Operand, Recorder};
+use crate::shader::{Allocation, BothGradients, GpuOperation, Operand, Recorder};
 use crate::state::{Carried, Registry, Ring};
 use crate::{Error, Result};
 use std::ops::{Range, RangeInclusive};
@@ -67,11 +66,13 @@ pub(crate) struct Memory {
     control_content: Option<[u32; CONTROL_WORDS]>,
     outcomes: Option<Operand>,
     /// What the next frame copies first.
-    sent: Mutex<Vec<Sent>>,
+    outbox: Mutex<Outbox>,
     /// What the next frame, or who fetches, goes on with.
     unsent: Mutex<Option<Unsent>>,
     temporaries: Temporaries,
     lists: Vec<(ListKey, Arc<Vec<Dispatch>>)>,
+    /// Steps of training by themselves, by their rows and whether what is not finite halts them.
+    steps: Vec<((usize, bool), Arc<Vec<Dispatch>>)>,
     /// Which of the mirror's memory the lists were recorded over, and which memory of what is carried.
     generation: u64,
     carried: u64,
@@ -103,10 +104,11 @@ impl Memory {
             control,
             control_content: None,
             outcomes: None,
-            sent: Mutex::default(),
+            outbox: Mutex::default(),
             unsent: Mutex::default(),
             temporaries: Temporaries::default(),
             lists: Vec::new(),
+            steps: Vec::new(),
             generation: 0,
             carried: 0,
         })
@@ -118,12 +120,18 @@ impl Memory {
     }
 
     /// Makes the control hold this before kernels run that may write it, or that only read it where it is `kept`.
-    pub(super) fn set_control(&mut self, content: [u32; CONTROL_WORDS], kept: bool) {
+    pub(super) fn set_control(&mut self, content: [u32; CONTROL_WORDS], kept: bool) -> Result<()> {
         // Copies to a device cost more than a kernel of one row.
-        if self.control_content != Some(content) {
-            self.gpu.upload(self.control.allocation(), 0, bytemuck::cast_slice(&content));
+        if self.control_content.take() != Some(content) {
+            self.send(self.control.clone(), bytemuck::cast_slice(&content))?;
         }
         self.control_content = kept.then_some(content);
+        Ok(())
+    }
+
+    /// Has the next frame begin by copying these bytes.
+    fn send(&self, to: Operand, bytes: &[u8]) -> Result<()> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner).put(&self.gpu, to, bytes)
     }
 
     /// What verdicts write and updates read.
@@ -135,25 +143,32 @@ impl Memory {
     pub(super) fn outcomes(&mut self, words: usize) -> Result<Operand> {
         let held = match self.outcomes.take() {
             Some(held) if held.elements >= words => held,
-            _ => Operand::allocate(&*self.gpu, "outcomes of steps", words.next_power_of_two())?,
+            _ => {
+                // Recorded over what there was.
+                self.steps.clear();
+                Operand::allocate(&*self.gpu, "outcomes of steps", words.next_power_of_two())?
+            }
         };
         self.outcomes = Some(held.clone());
         Ok(held)
     }
 
     /// A frame whose kernels read the table, behind what was sent and held back before it.
-    pub(super) fn frame(&self) -> Frame<'_> {
-        Frame::begin(&self.gpu, &self.table_group).after(self.unsent())
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the device was lost or is out of memory.
+    pub(super) fn frame(&self) -> Result<Frame<'_>> {
+        Ok(Frame::begin(&self.gpu, &self.table_group).after(self.unsent()?))
     }
 
     /// What is to come before anything else: what was held back, and copies of what was sent.
-    fn unsent(&self) -> Option<Unsent> {
-        let sent = std::mem::take(&mut *self.sent.lock().unwrap_or_else(PoisonError::into_inner));
+    fn unsent(&self) -> Result<Option<Unsent>> {
+        let sent = self.outbox.lock().unwrap_or_else(PoisonError::into_inner).empty(&self.gpu)?;
         let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if !sent.is_empty() {
+        for sent in sent {
             unsent.get_or_insert_with(|| Unsent::new(&self.gpu)).copy(sent);
         }
-        unsent
+        Ok(unsent)
     }
 
     /// Holds commands back for who fetches what they make.
@@ -169,8 +184,8 @@ impl Memory {
             self.table_content.clear();
         }
         if self.table_content != entries {
-            self.gpu.upload(&self.table, 0, entries);
             self.table_content.clear();
+            self.send(Operand::new(&self.table, 0, entries.len() / 4), entries)?;
             self.table_content.extend_from_slice(entries);
         }
         Ok(())
@@ -191,7 +206,7 @@ impl Memory {
                 Operand::allocate(&*self.gpu, "places of rows", words.len())?
             }
         };
-        self.gpu.upload(held.allocation(), 0, bytemuck::cast_slice(&words));
+        self.send(held.clone(), bytemuck::cast_slice(&words))?;
         self.row_places = Some(held);
         Ok(())
     }
@@ -206,6 +221,37 @@ impl Memory {
         Ok(operand)
     }
 
+    /// Brings what is stored up to date, and forgets what was recorded over memory that is no longer there.
+    pub(super) fn prepare(
+        &mut self,
+        program: &Program,
+        Stored { registry, carried }: Stored<'_>,
+        mirror: &mut Mirror,
+    ) -> Result<()> {
+        mirror.prepare(program, registry)?;
+        let carried = carried.map_or(0, Carried::id);
+        if self.generation != mirror.generation() || self.carried != carried {
+            self.lists.clear();
+            self.steps.clear();
+            self.generation = mirror.generation();
+            self.carried = carried;
+        }
+        Ok(())
+    }
+
+    /// What was recorded for a step of training by itself, since memory was last [prepared](Self::prepare).
+    pub(super) fn step(&self, rows: usize, halts: bool) -> Option<Arc<Vec<Dispatch>>> {
+        self.steps.iter().find(|(key, _)| *key == (rows, halts)).map(|(_, list)| list.clone())
+    }
+
+    /// Keeps it.
+    pub(super) fn keep_step(&mut self, rows: usize, halts: bool, list: &Arc<Vec<Dispatch>>) {
+        if self.steps.len() >= MAX_LISTS {
+            self.steps.clear();
+        }
+        self.steps.push(((rows, halts), list.clone()));
+    }
+
     /// The dispatches of these phases, recorded unless they already are.
     pub(super) fn dispatches(
         &mut self,
@@ -217,13 +263,7 @@ impl Memory {
         (phases, part): (RangeInclusive<Phase>, Range<usize>),
     ) -> Result<Arc<Vec<Dispatch>>> {
         let Stored { registry, carried } = stored;
-        mirror.prepare(program, registry)?;
-        let carried_id = carried.map_or(0, Carried::id);
-        if self.generation != mirror.generation() || self.carried != carried_id {
-            self.lists.clear();
-            self.generation = mirror.generation();
-            self.carried = carried_id;
-        }
+        self.prepare(program, stored, mirror)?;
         let turn = registry.ring.as_ref().map_or(0, Ring::turn);
         let key = ListKey { rows, gradients_zeroed, phases, part, turn };
         if let Some((_, list)) = self.lists.iter().find(|(known, _)| *known == key) {
@@ -332,21 +372,13 @@ impl RunMemory for Memory {
         for (value, bytes) in values.iter_mut() {
             parts.push((self.value(program, *value, rows)?, &mut **bytes));
         }
-        self.gpu.download_after(self.unsent(), &mut parts)
+        self.gpu.download_after(self.unsent()?, &mut parts)
     }
 
     fn upload(&self, program: &Program, rows: usize, value: Value, bytes: &[u8]) -> Result<()> {
         let operand = self.value(program, value, rows)?;
         debug_assert!(matches!(program.value(value).kind, Kind::Real | Kind::Index));
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was sent before, and used by nobody.
-        sent.retain(|sent| !sent.is_for(&operand));
-        if bytes.is_empty() || bytes.len() as u64 > MOST_KEPT || !bytes.len().is_multiple_of(4) {
-            self.gpu.upload(operand.allocation(), operand.offset(), bytes);
-        } else {
-            sent.push(Sent::new(&self.gpu, operand, bytes)?);
-        }
-        Ok(())
+        self.send(operand, bytes)
     }
 }
 

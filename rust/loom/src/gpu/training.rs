@@ -6,6 +6,7 @@ use super::dispatch::{Dispatch, schedule};
 use super::execute::note_writes;
 use super::memory::{Memory, Stored};
 use super::mirror::of_gpu;
+use super::staging::MOST_KEPT;
 use super::steps::{STEP_BYTES, control_before, encode_step};
 use crate::ops::measure::{Header, MeasureMemory};
 use crate::program::{FrameStep, Outcome, Outcomes, Phase, Place, Program};
@@ -13,6 +14,7 @@ use crate::shader::{Accelerator, Bind, Operand, Recorder, Shader};
 use crate::state::{LossScale, Registry};
 use crate::tensor::Precision;
 use crate::{Error, Result};
+use std::sync::Arc;
 
 /// Examples that were copied to the device once, for many epochs.
 #[derive(Debug)]
@@ -119,7 +121,7 @@ pub(crate) fn train_frame(
     debug_assert_eq!(table.len(), steps.len() * STEP_BYTES);
     memory.set_table(&table)?;
     let first = steps.first().map(|step| step.values.clone()).unwrap_or_default();
-    memory.set_control(control_before(&first), false);
+    memory.set_control(control_before(&first), false)?;
     let outcomes = memory.outcomes(steps.len() * OUTCOME_WORDS)?;
     let outputs = match kept {
         Some(elements) => Some((Operand::allocate(&*gpu, "kept outputs", steps.len() * elements)?, elements)),
@@ -143,7 +145,14 @@ pub(crate) fn train_frame(
         }
         let mut held = registry.mirror()?;
         let mirror = of_gpu(&mut **held)?;
-        mirror.prepare(program, registry)?;
+        let stored = Stored { registry, carried: registry.carried.as_ref() };
+        memory.prepare(program, stored, mirror)?;
+        // A step by itself is the same from call to call, unless what it leaves goes somewhere else.
+        let alone = resident.is_none() && next.is_none() && outputs.is_none() && figures.is_none();
+        if alone && let Some(list) = memory.step(rows, halts) {
+            lists.push(((rows, next), list));
+            continue;
+        }
         let measures = match &watch {
             Some(places) => Some(mirror.operand(Place::State(places.measures), registry)?),
             None => None,
@@ -163,13 +172,15 @@ pub(crate) fn train_frame(
             (Some(resident), Some(next)) => resident.gather(&gpu, memory, program, next, 1)?,
             _ => Vec::new(),
         };
-        let stored = Stored { registry, carried: registry.carried.as_ref() };
         let all = 0..program.steps.len();
         let mut list = |phases| memory.dispatches(program, stored, mirror, rows, true, (phases, all.clone()));
         let (before, after) = (list(Phase::Forward..=Phase::Verdict)?, list(Phase::States..=Phase::Commit)?);
         let (before, after) = (before.iter().cloned(), after.iter().cloned());
-        let list = schedule(before.chain(verdict).chain(after).chain(gathered));
+        let list = Arc::new(schedule(before.chain(verdict).chain(after).chain(gathered)));
         gpu.compile(&list)?;
+        if alone {
+            memory.keep_step(rows, halts, &list);
+        }
         lists.push(((rows, next), list));
     }
     let first = match (resident, steps.first()) {
@@ -180,8 +191,9 @@ pub(crate) fn train_frame(
     // Memory for what comes back is there before anything moves.
     let kept = outputs.as_ref().map_or(0, |(operand, _)| operand.elements);
     let measured = figures.as_ref().map_or(0, |(operand, _)| operand.elements);
-    let staging = gpu.staging(((steps.len() * OUTCOME_WORDS + kept + measured) * 4) as u64)?;
-    let mut frame = memory.frame();
+    let bytes = ((steps.len() * OUTCOME_WORDS + kept + measured) * 4) as u64;
+    let staging = if bytes > MOST_KEPT { gpu.staging(bytes)? } else { gpu.spare_staging(bytes)? };
+    let mut frame = memory.frame()?;
     first.iter().for_each(|dispatch| frame.record(dispatch, 0));
     for (number, key) in keys.iter().enumerate() {
         if let Some((_, list)) = lists.iter().find(|(known, _)| known == key) {
@@ -201,6 +213,9 @@ pub(crate) fn train_frame(
         parts.push((operand, bytemuck::cast_slice_mut(&mut measures)));
     }
     gpu.download_by(&staging, last, &mut parts)?;
+    if bytes <= MOST_KEPT {
+        gpu.keep_staging(staging);
+    }
     let outcomes = words.chunks_exact(OUTCOME_WORDS).map(|words| Outcome {
         loss: f32::from_bits(words[0]),
         norm: f32::from_bits(words[1]),

@@ -2,8 +2,12 @@
 
 use super::Gpu;
 use super::device::buffer;
+use super::staging::MOST_KEPT;
 use crate::Result;
-use crate::shader::{Allocation, Operand};
+use crate::shader::{Accelerator, Allocation, Operand};
+
+/// So many bytes are copied once more, to share a piece of memory.
+const FEW: usize = 4096;
 
 /// Commands that the device has not been given yet.
 #[derive(Debug)]
@@ -20,12 +24,12 @@ impl Unsent {
     }
 
     /// Adds copies to the device.
-    pub(super) fn copy(&mut self, sent: Vec<Sent>) {
-        for Sent { to, bytes, staging } in sent {
+    pub(super) fn copy(&mut self, sent: Sent) {
+        for (to, from, bytes) in sent.parts {
             let there = buffer(to.allocation());
-            self.encoder.copy_buffer_to_buffer(buffer(&staging), 0, there, to.offset(), bytes);
-            self.from.push(staging);
+            self.encoder.copy_buffer_to_buffer(buffer(&sent.staging), from, there, to.offset(), bytes);
         }
+        self.from.push(sent.staging);
     }
 
     /// Gives them to the device.
@@ -38,31 +42,74 @@ impl Unsent {
     }
 }
 
-/// Bytes for an operand, where a device can copy them from.
+/// Bytes for operands, where a device can copy them from.
 #[derive(Debug)]
 pub(super) struct Sent {
-    to: Operand,
-    bytes: u64,
     staging: Allocation,
+    /// Where each part goes, from where, and how long it is.
+    parts: Vec<(Operand, u64, u64)>,
 }
 
 impl Sent {
-    /// Puts bytes, a multiple of four of them, where a copy of [`Unsent::copy`] finds them.
+    /// Puts these bytes one behind the other.
+    fn new(gpu: &Gpu, contents: &[(Operand, &[u8])]) -> Result<Self> {
+        let total: usize = contents.iter().map(|(_, content)| content.len()).sum();
+        let staging = gpu.writable_staging(total as u64)?;
+        let view = buffer(&staging).slice(..total as u64).get_mapped_range_mut();
+        let mut view = view.map_err(|error| gpu.unreadable(&error.to_string()))?;
+        let (mut parts, mut from) = (Vec::with_capacity(contents.len()), 0);
+        for (to, content) in contents {
+            view.slice(from..from + content.len()).copy_from_slice(content);
+            parts.push((to.clone(), from as u64, content.len() as u64));
+            from += content.len();
+        }
+        drop(view);
+        buffer(&staging).unmap();
+        gpu.count(|statistics| statistics.bytes_up += total as u64);
+        Ok(Self { staging, parts })
+    }
+}
+
+/// What goes to the device with the next commands, in the order in which it was sent.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    sent: Vec<Sent>,
+    /// Few bytes each, which share a piece of memory.
+    few: Vec<(Operand, Vec<u8>)>,
+}
+
+impl Outbox {
+    /// Has the next commands copy these bytes, a multiple of four of them, to an operand, instead of what was for
+    /// the same memory and has been used by nobody; many bytes go there at once.
     ///
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) where the device was lost or is out of memory.
-    pub(super) fn new(gpu: &Gpu, to: Operand, content: &[u8]) -> Result<Self> {
-        let bytes = content.len() as u64;
-        let staging = gpu.writable_staging(bytes)?;
-        let view = buffer(&staging).slice(..bytes).get_mapped_range_mut();
-        view.map_err(|error| gpu.unreadable(&error.to_string()))?.copy_from_slice(content);
-        buffer(&staging).unmap();
-        gpu.count(|statistics| statistics.bytes_up += bytes);
-        Ok(Self { to, bytes, staging })
+    pub(super) fn put(&mut self, gpu: &Gpu, to: Operand, bytes: &[u8]) -> Result<()> {
+        let same = |other: &Operand| other.allocation().is(to.allocation()) && other.offset() == to.offset();
+        self.sent.iter_mut().for_each(|sent| sent.parts.retain(|(other, ..)| !same(other)));
+        self.few.retain(|(other, _)| !same(other));
+        match bytes.len() {
+            0 => {}
+            len if len > MOST_KEPT as usize || !len.is_multiple_of(4) => {
+                gpu.upload(to.allocation(), to.offset(), bytes);
+            }
+            len if len > FEW => self.sent.push(Sent::new(gpu, &[(to, bytes)])?),
+            _ => self.few.push((to, bytes.to_vec())),
+        }
+        Ok(())
     }
 
-    /// Whether it is for the beginning of the same memory.
-    pub(super) fn is_for(&self, other: &Operand) -> bool {
-        self.to.allocation().is(other.allocation()) && self.to.offset() == other.offset()
+    /// Takes all of it; where that fails it is still there.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub(super) fn empty(&mut self, gpu: &Gpu) -> Result<Vec<Sent>> {
+        if !self.few.is_empty() {
+            let few: Vec<(Operand, &[u8])> =
+                self.few.iter().map(|(to, bytes)| (to.clone(), &**bytes)).collect();
+            self.sent.push(Sent::new(gpu, &few)?);
+            self.few.clear();
+        }
+        Ok(std::mem::take(&mut self.sent))
     }
 }
