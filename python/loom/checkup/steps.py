@@ -9,7 +9,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from loom import losses
 from loom.checkup.dry_run import dry_run
 from loom.checkup.layers import look_at_gradients, look_at_units
 from loom.data import ArraySource, Source, TrainingBatch
@@ -20,6 +19,7 @@ from loom.engine import Engine, engine_of
 from loom.engine.told import forget_classes
 from loom.network import Network
 from loom.network.pickling import bare_copy
+from loom.network.probabilities import judging
 from loom.reports.findings import Finding
 from loom.schedules import OneCycle, Warmup
 from loom.training.config import TrainingConfig
@@ -87,8 +87,7 @@ def _pass(
     _, y, weight = examples
     copy.reset_states()
     output = copy.forward(sample.input)
-    judge = losses.behind_softmax if case.absorbs else losses.value_and_gradient
-    loss, gradient = judge(
+    loss, gradient = judging(engine)(
         config.loss,
         output,
         _shaped(y, case),

@@ -94,9 +94,8 @@ class Ending:
         name: The activation, or the kind of a layer without parameters.
         low: What it never falls below.
         high: What it never exceeds.
-        absorbed: Whether it is the network's last layer and a plain softmax, which a cross-entropy behind it
-            takes into itself.
-        of_several: Whether it is one of several outputs with names, whose losses take no softmax.
+        absorbed: Whether it is the last layer and a plain softmax, which a cross-entropy behind it takes into
+            itself.
     """
 
     path: str
@@ -104,7 +103,6 @@ class Ending:
     low: float
     high: float
     absorbed: bool = False
-    of_several: bool = False
 
 
 @dataclass(frozen=True)
@@ -262,8 +260,11 @@ def ending_at(engine: Engine, cell: Sequence[int] | None = None) -> Ending | Non
     if not places:
         return None
     last = places[-1][0]
-    targets = [tuple(link.target) for link in engine.config.links]  # type: ignore[union-attr]
-    if any(last < target and (until is None or target <= until) for target in targets):
+    behind = [
+        *(tuple(link.target) for link in engine.config.links if link.combine != "context"),  # type: ignore[union-attr]
+        *(tuple(entry.cell or (0, 0, 0)) for entry in (engine.ports.inputs if engine.ports else ())),
+    ]
+    if any(last < cell and (until is None or cell <= until) for cell in behind):
         return None
     made = [
         Stage(".".join(map(str, (*at, place))), engine.layer_config(at, place), (), 0, 0)

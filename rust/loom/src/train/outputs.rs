@@ -86,7 +86,7 @@ pub(super) fn lower(
     b.ports.sample_weight = weights;
     let (mut rows, mut gradients) = (Vec::new(), Vec::new());
     for ((output, of), places) in lowered.outputs.iter().zip(all).zip(places) {
-        let OutputOp { op, own, target: place, shape, factor } = of;
+        let OutputOp { op, own, absorbed, target: place, shape, factor } = of;
         let target = match op.class_targets {
             true => {
                 let labels = Labels { total, start: place.start, length: place.len() };
@@ -110,7 +110,8 @@ pub(super) fn lower(
                 (made.row_losses, made.output_gradient, counted(&made.op))
             }
             None => {
-                let reads: Vec<Value> = [*output, target].into_iter().chain(weight).collect();
+                let scores = absorbed.map_or(*output, |layer| lowered.layers[layer].inputs[0]);
+                let reads: Vec<Value> = [scores, target].into_iter().chain(weight).collect();
                 let counted = counted(&op);
                 let (losses, gradient) = b.apply_loss(op, &reads, shape.clone());
                 (losses, gradient, counted)
@@ -144,11 +145,24 @@ struct OutputOp {
     op: Loss,
     /// What is minimised in its place; the loss then says what targets are.
     own: Option<OwnLossConfig>,
+    /// The layer that has absorbed it, and whose input it is then computed from.
+    absorbed: Option<usize>,
     /// Where its targets lie in a row.
     target: Range<usize>,
     shape: Shape,
     /// How much its mean loss counts.
     factor: f64,
+}
+
+/// The loss of an output that is computed from the input of the layer that makes it, with that layer's number.
+fn absorb(network: &Network, named: &NamedOutput, given: &OutputLoss) -> Option<(usize, LossFunction)> {
+    network.absorb_loss_of(named, &given.loss.0).filter(|_| given.own_loss.is_none())
+}
+
+/// For each named output the layer, by number, that has absorbed its loss.
+pub(super) fn absorbing(network: &Network, config: &TrainingConfig) -> Vec<Option<usize>> {
+    let outputs = network.named_outputs().iter().zip(&config.outputs);
+    outputs.map(|(named, given)| Some(absorb(network, named, given)?.0)).collect()
 }
 
 /// How many numbers a row of targets for all of them has.
@@ -196,7 +210,9 @@ fn losses(
         let label_smoothing = if smooths { config.label_smoothing } else { 0.0 };
         let options = LossOptions { label_smoothing, class_weight: class_weight.clone() };
         let classes = given.is_told_classes(labelled);
-        let mut op = loss_op(loss.0, &shape, classes, weighing, &options, gradient)
+        let absorbed = absorb(network, named, given);
+        let function = absorbed.map_or(loss.0, |(_, function)| function);
+        let mut op = loss_op(function, &shape, classes, weighing, &options, gradient)
             .map_err(|error| in_context(&format!("output \"{}\"", named.name), error))?;
         if length.is_some() && Some(&op.outer) != shape.first() {
             return Err(Error::Value(format!(
@@ -210,7 +226,8 @@ fn losses(
         let length = if classes { op.outer * op.inner } else { shape.len() };
         start += length;
         let own = own_loss.clone();
-        Ok(OutputOp { op, own, target: start - length..start, shape, factor: *factor })
+        let absorbed = absorbed.map(|(layer, _)| layer);
+        Ok(OutputOp { op, own, absorbed, target: start - length..start, shape, factor: *factor })
     };
     let shapes = network.named_output_shapes();
     let places = weights_of_outputs(network, weighing);

@@ -96,7 +96,8 @@ pub(super) fn compile(
     let gradient = b.ports.output_gradient;
     match (&config.tween, gradient) {
         (Some(tween), Some(gradient)) => {
-            let loss = LoweredLoss { op: op.clone(), absorbed, gradient };
+            let by_output = outputs::absorbing(network, config);
+            let loss = LoweredLoss { op: op.clone(), absorbed, by_output, gradient };
             tween::lower(network, &mut b, &lowered, config, tween, &loss, plan)?;
         }
         _ => lower_backprop(network, &mut b, &lowered, config, (&op, absorbed), plan)?,
@@ -134,7 +135,14 @@ fn lower_backprop(
         let watches = config.watch.is_some();
         let observe: Option<Observe<'_>> = if watches { Some(&mut observe) } else { None };
         let of_outputs = b.ports.output_gradients.clone();
-        let wanted = Backward { skips_last: absorbed, observe, of_outputs, ..Backward::default() };
+        let by_output = outputs::absorbing(network, config);
+        let wanted = Backward {
+            skips_last: absorbed,
+            observe,
+            of_outputs,
+            absorbed: by_output,
+            ..Backward::default()
+        };
         b.cells = watches.then(Vec::new);
         lowered.backward(network, b, gradient, wanted)?;
         if let Some(watching) = &mut watching {

@@ -20,6 +20,8 @@ pub(in crate::train) struct LoweredLoss {
     pub(in crate::train) op: Loss,
     /// Whether the last layer has absorbed it.
     pub(in crate::train) absorbed: bool,
+    /// For each named output the layer that has.
+    pub(in crate::train) by_output: Vec<Option<usize>>,
     pub(in crate::train) gradient: Value,
 }
 
@@ -146,6 +148,7 @@ fn lower_targets(
         let wanted = Backward {
             skips_last: loss.absorbed,
             of_outputs: b.ports.output_gradients.clone(),
+            absorbed: loss.by_output.clone(),
             observe: Some(&mut observe),
             ..Backward::default()
         };
