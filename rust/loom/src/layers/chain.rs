@@ -2,7 +2,7 @@
 
 use super::settings::{Form, forms};
 use super::{Context, Forward, Layer, ParameterSpec, Steps, Want};
-use crate::program::{Builder, InnerGradient, InnerLayer, Value};
+use crate::program::{Builder, InnerGradient, InnerLayer, LayerValues, Value};
 use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
 use crate::{Error, Result, error, extents};
@@ -264,7 +264,10 @@ impl Chain {
                 name: cx.name,
                 kind: layer.kind(),
                 config: layer.config(),
-                values: forward.values(value),
+                values: LayerValues {
+                    real: cx.mask.filter(|_| layer.steps() != Steps::Pooled),
+                    ..forward.values(value)
+                },
             });
             value = forward.output;
             inner.push(forward);
@@ -307,6 +310,7 @@ impl Chain {
                 input: value,
                 output,
                 gradient: incoming,
+                masks: [cx.mask, cx.mask.filter(|_| layer.steps() != Steps::Pooled)],
             });
             let operands = inputs_of(layer.takes_context(), value, inputs);
             let mut gradients =

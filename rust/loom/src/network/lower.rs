@@ -8,7 +8,7 @@ use super::placed::{PlacedLayer, at_layer};
 use super::ports::row_of;
 use crate::layers::{BoundParameter, BoundState, Context, Forward, Steps, Want};
 use crate::ops::{CacheType, Choose, Draw, Recall, Sampling, Slice};
-use crate::program::{Builder, Kind, ParameterRef, Phase, Value};
+use crate::program::{Builder, Kind, LayerValues, ParameterRef, Phase, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
@@ -183,11 +183,12 @@ impl Lowered {
                     .layer
                     .forward(b, &layer_context, &inputs)
                     .map_err(|error| at_layer(placed, error))?;
+                mask = mask.filter(|_| placed.layer.steps() != Steps::Pooled);
                 if mode.pin_layers {
-                    b.ports.layers.push((placed.path.clone(), forward.values(value)));
+                    let values = LayerValues { real: mask, ..forward.values(value) };
+                    b.ports.layers.push((placed.path.clone(), values));
                 }
                 value = forward.output;
-                mask = mask.filter(|_| placed.layer.steps() != Steps::Pooled);
                 lowered.layers.push(LoweredLayer { inputs, forward, context: layer_context });
             }
             b.set_layer(None);

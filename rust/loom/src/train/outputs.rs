@@ -11,9 +11,10 @@ use super::own_loss::{Wanted, own_loss_and_gradient};
 use super::weighing::Weighing;
 use super::{OutputLoss, OwnLossConfig, Targets, TrainingConfig};
 use crate::error::in_context;
+use crate::layers::class_extents;
 use crate::network::{Lowered, NamedOutput, Network};
 use crate::ops::loss::validate_targets;
-use crate::ops::{Labels, Loss, LossFunction, Scale};
+use crate::ops::{Labels, Loss, LossFunction, OneHot, Scale};
 use crate::program::{Builder, Kind, Phase, Value};
 use crate::simd::Real;
 use crate::tensor::{Elements, Shape, Tensor, TensorView};
@@ -64,8 +65,30 @@ impl TargetRow {
     }
 }
 
+/// A named output whose loss is computed from the input of the layer that makes it.
+pub(super) struct Absorbed {
+    /// The layer, by number.
+    pub(super) layer: usize,
+    output: Value,
+    target: Value,
+    class_targets: bool,
+}
+
+impl Absorbed {
+    /// What the output means, and its target in the same space.
+    pub(super) fn meaning(&self, b: &mut Builder) -> [Value; 2] {
+        let shape = b.shape(self.output).clone();
+        let (outer, classes, inner) = class_extents(&shape);
+        let target = match self.class_targets {
+            true => b.apply(OneHot { outer, classes, inner }, &[self.target], "target", shape),
+            false => self.target,
+        };
+        [self.output, target]
+    }
+}
+
 /// Lowers the loss of every output, and their weighted sum. Returns what the sum is divided by, as the loss of a
-/// whole row of outputs.
+/// whole row of outputs, and for each output whether a layer has absorbed its loss.
 pub(super) fn lower(
     network: &Network,
     b: &mut Builder,
@@ -73,7 +96,7 @@ pub(super) fn lower(
     config: &TrainingConfig,
     weighing: Weighing,
     (labelled, gradient): (bool, bool),
-) -> Result<Loss> {
+) -> Result<(Loss, Vec<Option<Absorbed>>)> {
     b.set_phase(Phase::Loss);
     let all = losses(network, config, weighing, (labelled, gradient))?;
     let total = row_length(&all);
@@ -84,7 +107,7 @@ pub(super) fn lower(
     let mut start = 0;
     let weights = (count > 0).then(|| b.input("weight", Shape::from(count), Kind::Real));
     b.ports.sample_weight = weights;
-    let (mut rows, mut gradients) = (Vec::new(), Vec::new());
+    let (mut rows, mut gradients, mut taken) = (Vec::new(), Vec::new(), Vec::new());
     for ((output, of), places) in lowered.outputs.iter().zip(all).zip(places) {
         let OutputOp { op, own, absorbed, target: place, shape, factor } = of;
         let target = match op.class_targets {
@@ -94,6 +117,8 @@ pub(super) fn lower(
             }
             false => crate::network::slice(b, targets, total, &place, shape.clone()),
         };
+        let class_targets = op.class_targets;
+        taken.push(absorbed.map(|layer| Absorbed { layer, output: *output, target, class_targets }));
         let weight = weights.map(|weights| match weighing {
             Weighing::Places(count) if count > 1 => {
                 start += places;
@@ -128,7 +153,7 @@ pub(super) fn lower(
     b.ports.row_losses = Some(sum);
     b.ports.output_gradient = gradients.first().copied();
     b.ports.output_gradients = gradients;
-    whole(network, weighing, gradient)
+    Ok((whole(network, weighing, gradient)?, taken))
 }
 
 /// How many weights of a row are of each output.
@@ -157,12 +182,6 @@ struct OutputOp {
 /// The loss of an output that is computed from the input of the layer that makes it, with that layer's number.
 fn absorb(network: &Network, named: &NamedOutput, given: &OutputLoss) -> Option<(usize, LossFunction)> {
     network.absorb_loss_of(named, &given.loss.0).filter(|_| given.own_loss.is_none())
-}
-
-/// For each named output the layer, by number, that has absorbed its loss.
-pub(super) fn absorbing(network: &Network, config: &TrainingConfig) -> Vec<Option<usize>> {
-    let outputs = network.named_outputs().iter().zip(&config.outputs);
-    outputs.map(|(named, given)| Some(absorb(network, named, given)?.0)).collect()
 }
 
 /// How many numbers a row of targets for all of them has.

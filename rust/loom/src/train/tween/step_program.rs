@@ -12,16 +12,15 @@ use crate::train::clip::{
     moved_by,
 };
 use crate::train::plan::{Plan, Turn, top_layer};
+use crate::train::step_program::AbsorbedBy;
 use crate::train::{TrainingConfig, Watching};
 use crate::{Error, Result};
 
 /// The loss of a program, as it has been lowered.
 pub(in crate::train) struct LoweredLoss {
     pub(in crate::train) op: Loss,
-    /// Whether the last layer has absorbed it.
-    pub(in crate::train) absorbed: bool,
-    /// For each named output the layer that has.
-    pub(in crate::train) by_output: Vec<Option<usize>>,
+    /// Which layers have absorbed it.
+    pub(in crate::train) absorbed: AbsorbedBy,
     pub(in crate::train) gradient: Value,
 }
 
@@ -70,9 +69,9 @@ pub(in crate::train) fn lower(
 ) -> Result<()> {
     let turn = plan.turn;
     let gated = tween.watch.link_budget == crate::ops::measure::LinkBudget::Alignment;
-    let mut watching = Watching::new(network, &tween.watch, gated)?;
+    let mut watching = Watching::new(network, &tween.watch, gated)?.over_real_steps(network, lowered);
     let placed = network.layers().collect();
-    let top = top_layer(network, loss.absorbed);
+    let top = top_layer(network, loss.absorbed.last);
     let scaled = network.scales_loss();
     let lowering = Lowering { network, config: tween, lowered, placed, top, scaled };
     b.set_phase(Phase::Backward);
@@ -127,7 +126,7 @@ fn lower_targets(
     targets: &mut [Option<Value>],
 ) -> Result<()> {
     let Lowering { network, config, lowered, top, .. } = lowering;
-    let meant = meaning(b, &loss.op, loss.absorbed, lowered.output)?;
+    let meant = meaning(b, &loss.op, loss.absorbed.last, lowered.output)?;
     let pins = !b.ports.layers.is_empty();
     if config.mode == TargetMode::ChainRule {
         let term = watching.target_term();
@@ -146,9 +145,9 @@ fn lower_targets(
             }
         };
         let wanted = Backward {
-            skips_last: loss.absorbed,
+            skips_last: loss.absorbed.last,
             of_outputs: b.ports.output_gradients.clone(),
-            absorbed: loss.by_output.clone(),
+            absorbed: loss.absorbed.layers(),
             observe: Some(&mut observe),
             ..Backward::default()
         };
@@ -198,6 +197,12 @@ fn lower_targets(
     // Where the last layer has absorbed the loss, the one below it means the same; where links arrive behind
     // the last layer, none does.
     for layer in *top..lowered.layers.len() {
+        watching.target(b, lowered, layer, meant);
+        if pins {
+            b.ports.targets.push((layer, TargetValue::Value(meant[1])));
+        }
+    }
+    for (layer, meant) in loss.absorbed.meanings(b) {
         watching.target(b, lowered, layer, meant);
         if pins {
             b.ports.targets.push((layer, TargetValue::Value(meant[1])));
