@@ -19,12 +19,12 @@ from loom.convert import as_numpy, as_real_array
 from loom.data.labels import as_names
 from loom.data.weights import counting
 from loom.engine import Engine, engine_of
+from loom.engine.endings import judging
 from loom.engine.labels import as_indices, known_classes
 from loom.engine.ports import Ports, by_name
 from loom.errors import ConfigError, DataError, NonFiniteError, ShapeError
 from loom.network import Network
 from loom.network.learning import learning_parameters
-from loom.network.probabilities import judging
 from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.labelling import weighed

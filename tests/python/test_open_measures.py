@@ -130,9 +130,7 @@ def test_measures_of_training_are_over_real_steps(metric: Any, extra: dict[str, 
         # Which batch's rows gradients are multiplied by is the step's.
         moved = None
     for number, (before, after, target) in enumerate([(x, between, moved), (between, made, wanted)]):
-        assert told.gains[number] == pytest.approx(
-            np.linalg.norm(after) / np.linalg.norm(before), rel=1e-10
-        )
+        assert told.gains[number] == pytest.approx(np.linalg.norm(after) / np.linalg.norm(before), rel=1e-10)
         if target is None:
             continue
         square = ((after - target) ** 2).mean()

@@ -101,7 +101,9 @@ def test_weights_of_one_size_may_be_an_array() -> None:
     apart = net.evaluate((list(images), list(masks), list(weights)), loss="cross_entropy")
     assert net.evaluate((images, masks, weights), loss="cross_entropy") == apart
     fixed = net.resized((2, 4, 5))
-    assert fixed.evaluate((images, masks, weights), loss="cross_entropy")["loss"] == pytest.approx(apart["loss"])
+    assert fixed.evaluate((images, masks, weights), loss="cross_entropy")["loss"] == pytest.approx(
+        apart["loss"]
+    )
 
 
 def test_devices_and_shards_agree(gpu: str) -> None:

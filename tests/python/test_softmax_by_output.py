@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from named_outputs import samples
 from numpy.typing import NDArray
 
 import loom
 from loom import losses, nn
+from named_outputs import samples
 
 Array = NDArray[Any]
 LOSSES: list[Any] = ["cross_entropy", "nll", losses.Focal(1.5), "kl_divergence"]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from loom.convert import as_numpy
 from loom.engine import Engine, engine_of
+from loom.engine.endings import judging
 from loom.engine.labels import as_indices
 from loom.errors import DataError
 
@@ -33,8 +34,6 @@ def gradients_of(
         y: Their targets.
         config: The run's `TrainingConfig`.
     """
-    from loom.network.probabilities import judging
-
     copy = deepcopy(network).to("cpu")
     y = as_indices(engine_of(copy), y, config.loss)
     named = isinstance(x, Mapping) or engine_of(copy).sizing is not None
@@ -55,8 +54,6 @@ def _of_outputs(engine: Engine, config: Any, output: Any, y: Any) -> dict[str, N
     """Returns the gradients of the losses of outputs with names; class weights do not count."""
     if not isinstance(y, Mapping) or set(y) != set(output):
         raise DataError(f"sample: targets are by output, of {', '.join(output)}")
-    from loom.network.probabilities import judging
-
     weights = config.loss_weights or {}
     return {
         name: weights.get(name, 1.0) * judging(engine, name)(config.loss[name], output[name], y[name])[1]

@@ -26,11 +26,11 @@ from loom.diagnosis.names import finding
 from loom.diagnosis.output import look_at_output
 from loom.diagnosis.overlap import look_at_overlap
 from loom.engine import Engine
+from loom.engine.endings import judging
 from loom.engine.labels import indexed
 from loom.errors import DataError, LoomError
 from loom.network import Network
 from loom.network.pickling import bare_copy
-from loom.network.probabilities import judging
 from loom.reports.findings import Finding
 from loom.schedules import OneCycle, Warmup
 from loom.training.automatic import settled_by_target

@@ -16,10 +16,10 @@ from loom.diagnosis import thresholds
 from loom.diagnosis.case import Case
 from loom.diagnosis.names import finding
 from loom.engine import Engine, engine_of
+from loom.engine.endings import judging
 from loom.engine.told import forget_classes
 from loom.network import Network
 from loom.network.pickling import bare_copy
-from loom.network.probabilities import judging
 from loom.reports.findings import Finding
 from loom.schedules import OneCycle, Warmup
 from loom.training.config import TrainingConfig

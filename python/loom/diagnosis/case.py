@@ -14,6 +14,7 @@ from loom import nn
 from loom.activations import ELU, LeakyReLU
 from loom.diagnosis import thresholds
 from loom.engine import Engine
+from loom.engine.endings import last_cell
 
 __all__ = [
     "HANDED_ON",
@@ -254,21 +255,12 @@ def ending_at(engine: Engine, cell: Sequence[int] | None = None) -> Ending | Non
         engine: The network's; it is built.
         cell: The cell, in whose place one without layers hands on what came before; the last one where None.
     """
-    engine.build()
-    until = None if cell is None else tuple(cell)
-    places = [(at, place) for at, place in engine.layer_places() if until is None or at <= until]
-    if not places:
-        return None
-    last = places[-1][0]
-    behind = [
-        *(tuple(link.target) for link in engine.config.links if link.combine != "context"),  # type: ignore[union-attr]
-        *(tuple(entry.cell or (0, 0, 0)) for entry in (engine.ports.inputs if engine.ports else ())),
-    ]
-    if any(last < cell and (until is None or cell <= until) for cell in behind):
+    last = last_cell(engine, cell)
+    if last is None:
         return None
     made = [
         Stage(".".join(map(str, (*at, place))), engine.layer_config(at, place), (), 0, 0)
-        for at, place in places
+        for at, place in engine.layer_places()
         if at == last
     ]
     return ending_of(tuple(made))

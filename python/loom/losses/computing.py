@@ -53,7 +53,8 @@ def value_and_gradient(
         ShapeError: Output, target and weight do not fit together; or the output is that of `net.forward`, has
             its channels first, and the target does not tell whether these are the classes.
         DataError: Nothing has a weight, or there are more or fewer targets than rows.
-        InvalidValueError: A weight is negative or not finite, or a setting says nothing to the loss.
+        InvalidValueError: A weight is negative or not finite, or a setting says nothing to the loss; or an
+            expression adds up over steps or pixels that have weights of their own.
         ConfigError: A setting is out of range.
     """
     given = as_numpy(output, what="output")

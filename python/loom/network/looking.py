@@ -13,12 +13,12 @@ from loom._settings.checks import flag, items, whole
 from loom._settings.suggestions import shown, unknown
 from loom._typing import ArrayLike, RealArray
 from loom.engine import Engine, HasEngine, engine_of
+from loom.engine.endings import judging
 from loom.engine.labels import as_indices
 from loom.engine.ports import Ports
 from loom.errors import ConfigError, DataError, ShapeError, StateError
 from loom.losses import LossLike
 from loom.network.layers import LayerHandle
-from loom.network.probabilities import judging
 from loom.network.selecting import LayerLike, find_layers
 from loom.training.record import record_of
 

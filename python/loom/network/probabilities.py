@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from loom.engine.ports import Ports
     from loom.training.trainable import TrainableNetwork
 
-__all__ = ["ending", "judging", "predict_classes", "predict_probabilities", "threshold"]
+__all__ = ["ending", "predict_classes", "predict_probabilities", "threshold"]
 
 _OF_SCORES = ("cross_entropy", "focal", "binary_cross_entropy", "binary_focal", "kl_divergence", "ctc")
 """Losses that apply the softmax or the sigmoid by themselves, whatever stands before."""
@@ -191,22 +191,6 @@ def ending(engine: Engine, cell: Sequence[int] | None = None) -> str:
     if end is None:
         return ""
     return "softmax" if end.name in SOFTMAXES else "sigmoid" if end.name in SIGMOIDS else ""
-
-
-def judging(engine: Engine, output: str = "") -> Callable[..., tuple[float, RealArray]]:
-    """Returns what computes losses of an output as training does, like `losses.value_and_gradient`.
-
-    A softmax that makes the output is a part of losses over classes there.
-
-    Args:
-        engine: The network's.
-        output: The output's name, where it has one.
-    """
-    from loom import losses
-    from loom.diagnosis.case import ending_at
-
-    end = ending_at(engine, _cells(engine.ports)[output] if output else None)
-    return losses.behind_softmax if end is not None and end.absorbed else losses.value_and_gradient
 
 
 def _cells(ports: Ports | None) -> dict[str, tuple[int, ...]]:

@@ -17,9 +17,9 @@ from loom.data.foreign import adopted
 from loom.data.labels import as_names
 from loom.data.weights import counting
 from loom.engine import Engine
+from loom.engine.endings import judging
 from loom.engine.ports import Ports, by_name
 from loom.errors import ConfigError, DataError, LoomError
-from loom.network.probabilities import judging
 from loom.training.config import TrainingConfig, by_output
 from loom.training.labelling import tabled
 from loom.training.output_figures import LossOfOutput, MetricOfOutput, OfOutput, target_kinds

@@ -169,7 +169,7 @@ def _aim(engine: Engine, config: TrainingConfig) -> _Aim:
 
 
 def _counting(parts: list[NDArray[Any]], weight: Foreign) -> NDArray[Any]:
-    """Returns the labels of all steps or pixels, one behind the other; those of weight 0 are such as count."""
+    """Returns the labels of all steps or pixels in a row; those of weight 0 are such as count."""
     labels = np.concatenate(parts)
     if not isinstance(weight, (list, tuple, np.ndarray)) or len(weight) != len(parts):
         return labels
