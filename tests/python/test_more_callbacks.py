@@ -150,6 +150,7 @@ def test_what_mixed_precision_leaves_out_to_find_its_scale_has_its_loss() -> Non
         verbose=False,
         learning_rate=1e-6,
         optimizer="sgd",
+        ignore_findings="all",
     )
     result = loom.train(net, (x, y), settings, callbacks=[loom.TerminateOnNaN(), watcher])
     assert result.stop_reason == "finished"

@@ -21,7 +21,7 @@ WEIGHTS = [RNG.integers(0, 3, size) * 0.75 for size in SIZES]
 QUIET: dict[str, Any] = {"epochs": 1, "verbose": False, "optimizer": "sgd", "learning_rate": 0.05}
 
 
-def painter() -> loom.Network:
+def painter() -> Any:
     layers = [nn.Conv2D(4, 3, padding=1, activation="tanh"), nn.Conv2D(3, 1)]
     return loom.Sequential(layers, input_shape=(2, None, None), precision="float64", seed=3)
 

@@ -25,7 +25,7 @@ def _no_warnings() -> Any:
         yield
 
 
-def heads(*ends: nn.Layer, precision: str = "float64", classes: int = 3) -> loom.Network:
+def heads(*ends: nn.Layer, precision: str = "float64", classes: int = 3) -> Any:
     """One trunk; classes, behind whose layers these come, and a number."""
     net = loom.Network(3, grid=(1, 3), precision=precision, seed=1)  # type: ignore[arg-type]
     net[0, 0].add(nn.Dense(5, activation="tanh"))
@@ -34,9 +34,9 @@ def heads(*ends: nn.Layer, precision: str = "float64", classes: int = 3) -> loom
     return net.output("kind", (0, 1)).output("age", (0, 2))
 
 
-def passed_on(temperature: float = 1.0) -> loom.Network:
+def passed_on(temperature: float = 1.0, precision: str = "float64") -> Any:
     """A trunk; its classes' probabilities are an output, twice, and what the number is made of."""
-    net = loom.Network(3, grid=(1, 4), precision="float64", seed=2)
+    net = loom.Network(3, grid=(1, 4), precision=precision, seed=2)  # type: ignore[arg-type]
     net[0, 0].add(nn.Dense(5, activation="tanh"))
     net[0, 1].add(nn.Dense(3), nn.Softmax(temperature))
     net[0, 3].add(nn.Dense(1))
@@ -146,12 +146,12 @@ def test_its_output_may_go_on_to_other_layers(temperature: float, kind: str) -> 
         np.testing.assert_allclose((before[name] - values) / 1e-3, expected[name], atol=1e-8, err_msg=name)
 
 
+@pytest.mark.filterwarnings("ignore:little gets through")
 @pytest.mark.parametrize("observe", [False, True])
 def test_devices_agree(gpu: str, observe: bool) -> None:
     made = []
     for device in ("cpu", gpu):
-        net = passed_on()
-        net = loom.Network.from_config({**net.to_config(), "precision": "float32"})
+        net = passed_on(precision="float32")
         config = quiet(
             loss={"kind": "cross_entropy", "again": "nll", "age": "mse"}, device=device, shuffle=False
         )
@@ -164,22 +164,40 @@ def test_devices_agree(gpu: str, observe: bool) -> None:
         np.testing.assert_allclose(made[1][1][name], values, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("rule", ["observe", "tween"])
-def test_who_looks_at_layers_changes_nothing(rule: str) -> None:
-    """Figures are those without the softmax; it has none of its own."""
-    told = []
+@pytest.mark.filterwarnings("ignore:little gets through")
+@pytest.mark.parametrize("rule", ["observe", "explosions", "tween"])
+def test_figures_are_those_without_it(rule: str) -> None:
+    """Its own are of what it means: its target is the real one."""
+    told: list[Any] = []
     for ends in ((), (nn.Softmax(),)):
         net = heads(*ends)
-        if rule == "observe":
-            result: Any = loom.train(net, (X, targets()), quiet(), observe=True)
+        data: Any = (X, targets())
+        if rule == "tween":
+            tween = loom.TweenConfig(mode="chain_rule", local_steps=2, base_rate=0.05, depth_scale="none")
+            result: Any = loom.TweenTrainer(net, tween).fit(data, quiet(learning_rate=None))
         else:
-            tween = loom.TweenConfig(target_mode="chain_rule", local_steps=2)
-            result = loom.train_tween(net, (X, targets()), quiet(learning_rate=None), tween)
-        assert np.isfinite(result.loss_history).all()
-        told.append((result.loss_history, net.state_dict()))
-    assert told[0][0] == told[1][0]
-    for name, values in told[0][1].items():
-        np.testing.assert_array_equal(told[1][1][name], values)
+            observe = loom.Observe(detect_explosions=rule == "explosions")
+            result = loom.train(net, data, quiet(), observe=observe)
+            assert result.explosions == 0
+        told.append((result.loss_history, net.state_dict(), net.measures))
+    (history, states, plain), (again, states_again, ended) = told
+    assert again == history
+    for name, values in states.items():
+        np.testing.assert_array_equal(states_again[name], values)
+    assert ended.layers == ("0.0.0.0", "0.0.1.0", "0.0.1.1", "0.0.2.0")
+    kept = [0, 1, 3]
+    np.testing.assert_array_equal(ended.gaps[kept], plain.gaps)
+    np.testing.assert_array_equal(ended.alignments[kept], plain.alignments)
+    np.testing.assert_array_equal(ended.gains[kept], plain.gains)
+    assert np.isfinite(ended.mean_gap)
+
+
+@pytest.mark.filterwarnings("ignore:little gets through")
+def test_its_gap_is_from_the_classes_to_its_shares() -> None:
+    net = heads(nn.Softmax())
+    loom.train(net, (X, targets()), quiet(learning_rate=0.0, batch_size=24, epochs=1), observe=True)
+    apart = net.predict(X)["kind"] - np.eye(3)[Y["kind"]]
+    assert net.measures.gaps[2] == pytest.approx(np.sqrt((apart**2).mean()), rel=1e-12)
 
 
 def test_steps_of_an_output_learn_the_same() -> None:
@@ -189,7 +207,7 @@ def test_steps_of_an_output_learn_the_same() -> None:
     made = []
     for ends in ((), (nn.Softmax(),)):
         net = loom.Network((6, 2), grid=(1, 3), precision="float64", seed=3)
-        net[0, 0].add(nn.GRU(4))
+        net[0, 0].add(nn.GRU(4, return_sequences=True))
         net[0, 1].add(nn.Dense(3), *ends)
         net.link((0, 0), (0, 2), combine="replace")[0, 2].add(nn.Flatten(), nn.Dense(1))
         net.output("state", (0, 1)).output("sum", (0, 2))
@@ -203,12 +221,13 @@ def test_steps_of_an_output_learn_the_same() -> None:
 
 
 def test_loops_of_ones_own_see_the_same_loss() -> None:
-    config = quiet(loss={"kind": losses.Focal(1.5), "age": "mse"})
+    of: Any = {"kind": losses.Focal(1.5), "age": "mse"}
+    config = quiet(loss=of)
     told, gradients = [], []
     for ends in ((), (nn.Softmax(),)):
         net = heads(*ends)
         told.append(loom.LBFGS(net, config).fit(X, targets(), iterations=4))
-        gradients.append(net.input_gradients(X, y=targets(), loss=config.loss))
+        gradients.append(net.input_gradients(X, y=targets(), loss=of))
     np.testing.assert_allclose(told[1], told[0], rtol=1e-9)
     np.testing.assert_allclose(gradients[1], gradients[0], rtol=1e-6, atol=1e-12)
 

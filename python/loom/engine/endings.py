@@ -12,7 +12,7 @@ from loom.engine.engine import Engine
 __all__ = ["judging", "last_cell"]
 
 
-def last_cell(engine: Engine, cell: Sequence[int] | None = None) -> tuple[int, ...] | None:
+def last_cell(engine: Engine, cell: Sequence[int] | None = None) -> tuple[int, int, int] | None:
     """Returns the cell whose last layer makes what a cell hands on; None where none does.
 
     Args:
@@ -24,7 +24,7 @@ def last_cell(engine: Engine, cell: Sequence[int] | None = None) -> tuple[int, .
     places = [at for at, _ in engine.layer_places() if until is None or at <= until]
     if not places:
         return None
-    last = tuple(places[-1])
+    last = places[-1]
     inputs = engine.ports.inputs if engine.ports is not None else ()
     behind = [
         *(tuple(link.target) for link in cast("Any", engine.config.links) if link.combine != "context"),
