@@ -228,7 +228,7 @@ def test_named_outputs_count_by_what_weights_there_are(weights: str) -> None:
     net = _painter()
     told = loom.LBFGS(net, config).fit(x, y, given, iterations=6)
     assert told[-1] < told[0]
-    made = net.predict(x)
+    made: Any = net.predict(x)
     shares = made["state"] - np.log(np.exp(made["state"]).sum(-1, keepdims=True))
     steps = -np.take_along_axis(shares, states[:, :, None], 2)[:, :, 0]
     squares = (made["sum"][:, 0] - y["sum"]) ** 2

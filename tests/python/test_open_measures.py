@@ -87,12 +87,13 @@ def test_calibration_of_one_length_is_that_of_a_fixed_network() -> None:
 
 def test_calibration_takes_images_of_any_size_and_words() -> None:
     images = [RNG.normal(size=(2, *size)) for size in [(4, 5), (3, 3), (4, 5)]]
-    net = loom.Sequential([nn.Conv2D(3, 3, padding=1)], input_shape=(2, None, None), precision="float64")
-    found = net.calibrate(images).layers[0].input_range
+    conv = loom.Sequential([nn.Conv2D(3, 3, padding=1)], input_shape=(2, None, None), precision="float64")
+    found: Any = conv.calibrate(images).layers[0].input_range
     pixels = np.concatenate([image.reshape(2, -1) for image in images], axis=1)
     np.testing.assert_allclose(found.mean_squares, (pixels**2).mean(1), rtol=1e-12)
     words = [RNG.integers(1, 9, length) for length in LENGTHS]
-    net = loom.Sequential([nn.Embedding(9, 3), nn.Dense(2)], input_shape=(None,), precision="float64")
+    layers = [nn.Embedding(9, 3), nn.Dense(2)]
+    net: Any = loom.Sequential(layers, input_shape=(None,), precision="float64")
     net.calibrate(words)
     ids = net.layers[0].input_range.mean_squares
     expected = [np.mean([w[place] ** 2 for w in words if len(w) > place]) for place in range(9)]

@@ -55,7 +55,8 @@ def test_the_loss_is_the_weighted_mean_over_pixels() -> None:
 def test_a_step_follows_the_gradient_of_that_loss() -> None:
     """Of one batch, whose images have one size."""
     net, chosen = painter(), [0, 2, 5]
-    images, masks, weights = ([each[n] for n in chosen] for each in (IMAGES, MASKS, WEIGHTS))
+    images, weights = ([each[n] for n in chosen] for each in (IMAGES, WEIGHTS))
+    masks = [MASKS[n] for n in chosen]
     before = {name: np.array(values) for name, values in net.state_dict().items()}
 
     def loss() -> float:

@@ -64,7 +64,8 @@ def targets(of: Any = "cross_entropy") -> dict[str, Array]:
 
 def softmax(scores: Array, temperature: float = 1.0) -> Array:
     scaled = np.exp((scores - scores.max(-1, keepdims=True)) / temperature)
-    return scaled / scaled.sum(-1, keepdims=True)
+    shares: Array = scaled / scaled.sum(-1, keepdims=True)
+    return shares
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)

@@ -257,11 +257,12 @@ def test_a_loss_with_a_value_for_each_step_takes_weights_of_steps(loss: Any) -> 
 def test_labels_beyond_the_classes_are_told_of_weights() -> None:
     odd = MASKS.copy()
     odd[0, 0, 0] = 255
-    for run in (
+    runs: list[Any] = [
         lambda: images(2).evaluate((IMAGES, odd), loss="cross_entropy"),
         lambda: images(2).fit(IMAGES, odd, loss="cross_entropy", **QUIET),
         lambda: images(2).fit(IMAGES, np.where(odd == 255, -1, odd), loss="cross_entropy", **QUIET),
-    ):
+    ]
+    for run in runs:
         with pytest.raises((loom.DataError, loom.InvalidValueError), match="a weight of 0"):
             run()
 
