@@ -175,3 +175,18 @@ def test_observers_of_training_see_real_steps(device: str, request: Any) -> None
         assert figure.norm == pytest.approx(np.linalg.norm(values), rel=1e-4)
         assert figure.max == pytest.approx(values.max(), rel=1e-4)
         assert figure.zeros == 0.0
+
+
+def test_steps_that_a_layer_hides_are_measured() -> None:
+    """`Masked` hides steps from layers inside it; they are no padding."""
+    x = RNG.normal(size=(4, 6, 2))
+    x[1:, 3:] = 0.0
+    net: Any = loom.Sequential([nn.Masked([nn.Dense(3)])], input_shape=(6, 2), precision="float64", seed=2)
+    recorder = loom.observers.Recorder()
+    net.observe(recorder, depth=2)
+    made = net.predict(x)
+    for layer in recorder.records[0]:
+        assert layer.mean == pytest.approx(made.mean(), rel=1e-12)
+    observe = loom.Observe(depth=2)
+    loom.train(net, (x, RNG.normal(size=(4, 6, 3))), quiet(), observe=observe)
+    np.testing.assert_allclose(net.measures.gains, np.linalg.norm(made) / np.linalg.norm(x), rtol=1e-9)

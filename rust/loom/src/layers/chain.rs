@@ -241,10 +241,11 @@ impl Chain {
 
     /// What each layer knows: of padding only as long as there are steps.
     fn contexts(&self, cx: &Context) -> Vec<Context> {
-        let mut mask = cx.mask;
+        let (mut mask, mut real) = (cx.mask, cx.real);
         let of_layer = |(number, layer): (usize, &Arc<dyn Layer>)| {
-            let inner = Context { mask, ..cx.inner(number, &number.to_string()) };
+            let inner = Context { mask, real, ..cx.inner(number, &number.to_string()) };
             mask = mask.filter(|_| layer.steps() != Steps::Pooled);
+            real = real.filter(|_| layer.steps() != Steps::Pooled);
             inner
         };
         self.0.iter().enumerate().map(of_layer).collect()
@@ -265,7 +266,7 @@ impl Chain {
                 kind: layer.kind(),
                 config: layer.config(),
                 values: LayerValues {
-                    real: cx.mask.filter(|_| layer.steps() != Steps::Pooled),
+                    real: cx.real.filter(|_| layer.steps() != Steps::Pooled),
                     ..forward.values(value)
                 },
             });
@@ -310,7 +311,7 @@ impl Chain {
                 input: value,
                 output,
                 gradient: incoming,
-                masks: [cx.mask, cx.mask.filter(|_| layer.steps() != Steps::Pooled)],
+                masks: [cx.real, cx.real.filter(|_| layer.steps() != Steps::Pooled)],
             });
             let operands = inputs_of(layer.takes_context(), value, inputs);
             let mut gradients =

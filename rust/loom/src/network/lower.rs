@@ -173,7 +173,8 @@ impl Lowered {
                 if by_itself == Some(index) {
                     value = last_step(b, value);
                 }
-                let layer_context = Context { carried: own, mask, ..network.context(placed, mode) };
+                let layer_context =
+                    Context { carried: own, mask, real: mask, ..network.context(placed, mode) };
                 let mut inputs = vec![value];
                 if placed.layer.takes_context() {
                     let source = context.ok_or_else(|| at_layer(placed, no_context()))?;

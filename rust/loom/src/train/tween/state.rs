@@ -377,7 +377,7 @@ impl TweenState {
             match (target_of(&ports, layer), ports.output_gradient) {
                 (Some(TargetValue::Gradient(gradient, _)), _) => found.push(self.read(gradient)?),
                 // The layer that learns from the loss itself; a softmax behind it is one with the loss.
-                (Some(TargetValue::Value(_)), Some(gradient)) if ports.output_gradients.is_empty() => {
+                (Some(TargetValue::Value(_)), Some(gradient)) => {
                     found.push(self.read(gradient)?);
                     break;
                 }

@@ -204,9 +204,6 @@ fn lower_targets(
     }
     for (layer, meant) in loss.absorbed.meanings(b) {
         watching.target(b, lowered, layer, meant);
-        if pins {
-            b.ports.targets.push((layer, TargetValue::Value(meant[1])));
-        }
     }
     b.set_layer(None);
     Ok(())
