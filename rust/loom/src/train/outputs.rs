@@ -19,6 +19,7 @@ use crate::program::{Builder, Kind, Phase, Value};
 use crate::simd::Real;
 use crate::tensor::{Elements, Shape, Tensor, TensorView};
 use crate::{Error, Result, extents};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// How the targets of all outputs lie in a row.
@@ -84,6 +85,31 @@ impl Absorbed {
             false => self.target,
         };
         [self.output, target]
+    }
+}
+
+/// Which layers have absorbed the loss that comes after them.
+#[derive(Default)]
+pub(super) struct AbsorbedBy {
+    /// Whether the last layer has, whose own backward is then left out.
+    pub(super) last: bool,
+    /// Of each named output, whether the layer that makes it has.
+    pub(super) outputs: Vec<Option<Absorbed>>,
+}
+
+impl AbsorbedBy {
+    /// For each named output the layer that has absorbed its loss, by number.
+    pub(super) fn layers(&self) -> Vec<Option<usize>> {
+        self.outputs.iter().map(|taken| Some(taken.as_ref()?.layer)).collect()
+    }
+
+    /// What named outputs that layers make who have absorbed their losses mean, and their targets; by layer.
+    pub(super) fn meanings(&self, b: &mut Builder) -> BTreeMap<usize, [Value; 2]> {
+        let mut found = BTreeMap::new();
+        for taken in self.outputs.iter().flatten() {
+            found.entry(taken.layer).or_insert_with(|| taken.meaning(b));
+        }
+        found
     }
 }
 

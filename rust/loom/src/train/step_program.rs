@@ -3,7 +3,7 @@
 use super::TrainingConfig;
 use super::clip::{Clips, Updates, lower_clip, lower_foresight, lower_updates};
 use super::loss::{LossOptions, loss_op};
-use super::outputs::{self, Absorbed};
+use super::outputs::{self, AbsorbedBy};
 use super::own_loss::Wanted;
 use super::penalize::lower_penalties;
 use super::plan::{Plan, top_layer};
@@ -16,32 +16,6 @@ use crate::network::{Backward, Lowered, Mode, Network, Observe};
 use crate::ops::Loss;
 use crate::program::{Builder, Kind, Phase, Program, Rewrites, Value};
 use crate::tensor::Shape;
-use std::collections::BTreeMap;
-
-/// Which layers have absorbed the loss that comes after them.
-#[derive(Default)]
-pub(super) struct AbsorbedBy {
-    /// Whether the last layer has, whose own backward is then left out.
-    pub(super) last: bool,
-    /// Of each named output, whether the layer that makes it has.
-    pub(super) outputs: Vec<Option<Absorbed>>,
-}
-
-impl AbsorbedBy {
-    /// For each named output the layer that has absorbed its loss, by number.
-    pub(super) fn layers(&self) -> Vec<Option<usize>> {
-        self.outputs.iter().map(|taken| Some(taken.as_ref()?.layer)).collect()
-    }
-
-    /// What named outputs that layers make who have absorbed their losses mean, and their targets; by layer.
-    pub(super) fn meanings(&self, b: &mut Builder) -> BTreeMap<usize, [Value; 2]> {
-        let mut found = BTreeMap::new();
-        for taken in self.outputs.iter().flatten() {
-            found.entry(taken.layer).or_insert_with(|| taken.meaning(b));
-        }
-        found
-    }
-}
 
 /// Lowers the loss after the network, absorbed by its last layer, or the last of each named output, where that can be.
 ///

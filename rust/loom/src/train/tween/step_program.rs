@@ -11,8 +11,8 @@ use crate::train::clip::{
     Clips, Updates, exempt_parts, lower_clip, lower_look, lower_scale, lower_store_update, lower_updates,
     moved_by,
 };
+use crate::train::outputs::AbsorbedBy;
 use crate::train::plan::{Plan, Turn, top_layer};
-use crate::train::step_program::AbsorbedBy;
 use crate::train::{TrainingConfig, Watching};
 use crate::{Error, Result};
 
