@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -13,19 +14,23 @@ from numpy.typing import NDArray
 
 from loom import losses
 from loom._settings.checks import choice, real, whole
-from loom._typing import ArrayLike, RealArray
-from loom.convert import as_real_array
-from loom.engine import engine_of
-from loom.engine.labels import as_indices
-from loom.engine.ports import by_name
-from loom.errors import ConfigError, NonFiniteError, ShapeError
+from loom._typing import ArrayLike
+from loom.convert import as_numpy, as_real_array
+from loom.data.labels import as_names
+from loom.data.weights import counting
+from loom.engine import Engine, engine_of
+from loom.engine.endings import judging
+from loom.engine.labels import as_indices, known_classes
+from loom.engine.ports import Ports, by_name
+from loom.errors import ConfigError, DataError, NonFiniteError, ShapeError
 from loom.network import Network
 from loom.network.learning import learning_parameters
 from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.labelling import weighed
 from loom.training.named_targets import settled_by_targets
-from loom.training.ported import settled_outputs
+from loom.training.output_figures import OutputWeights, part_of_loss
+from loom.training.ported import counting_by_output, settled_outputs
 
 __all__ = ["LBFGS"]
 
@@ -100,8 +105,6 @@ class LBFGS:
         if line_search is not None:
             choice("LBFGS", "line_search", line_search, ("wolfe",))
         self.line_search = line_search
-        # Training takes such a layer into losses over classes.
-        self._ends_in_softmax = engine.ports is None and engine.layer_kinds()[-1:] == ("softmax",)
         # The changes of weights and of gradients, newest last.
         self._steps: deque[tuple[Vector, Vector, float]] = deque(maxlen=self.history)
         self._forget()
@@ -124,7 +127,7 @@ class LBFGS:
         self,
         x: ArrayLike | Mapping[str, ArrayLike],
         y: ArrayLike | Mapping[str, ArrayLike],
-        weight: ArrayLike | None = None,
+        weight: ArrayLike | Mapping[str, ArrayLike] | None = None,
         *,
         iterations: int = 20,
         gradient_tolerance: float = 1e-7,
@@ -138,8 +141,8 @@ class LBFGS:
         Args:
             x: (rows, *input_shape) the samples; of named inputs a dictionary.
             y: (rows, ...) values, or class indices; of named outputs a dictionary.
-            weight: (rows,) how much each sample counts; of one output also (rows, ...), each
-                step or pixel.
+            weight: (rows,) how much each sample counts, or (rows, ...) each step or pixel; of named outputs
+                these are given by name.
             iterations: The most directions to follow.
             gradient_tolerance: The end is where no element of the gradient is larger,
             change_tolerance: or where weights, or the loss, change by less.
@@ -160,13 +163,22 @@ class LBFGS:
         engine.check_idle("LBFGS")
         # What losses of one's own take is told by targets.
         config, _ = settled_by_targets(engine, self.config, cast("Any", (x, y)))
+        if weight is not None:
+            y = _counting(engine, y, weight, config.loss)
         y = cast("Any", as_indices(engine, y, config.loss))
         if isinstance(config.loss, Mapping):
             y = cast("Any", by_name("target", y, tuple(config.loss)))
         of_one = isinstance(config.loss, losses.OwnLoss)
         self.config = settled_by_target(engine, config, cast("ArrayLike", y)) if of_one else config
         moved = _Parameters(self.network)
-        counts = None if weight is None else as_real_array(weight, "float64", what="weight")
+        counts: Any = None
+        if weight is not None and isinstance(config.loss, Mapping):
+            counts = _weights_of_outputs(engine, weight, len(next(iter(cast("Any", y).values()))))
+        elif weight is not None:
+            counts = as_real_array(cast("ArrayLike", weight), "float64", what="weight")
+        # Training takes a softmax that ends an output into losses over classes.
+        names = config.loss if isinstance(config.loss, Mapping) else ("",)
+        self._judges = {name: judging(engine, name) for name in names}
 
         def evaluate(weights: Vector) -> tuple[float, Vector]:
             moved.write(weights)
@@ -260,45 +272,74 @@ class LBFGS:
             found = found + way * (share - inverse * float(changed @ found))
         return found
 
-    def _loss(self, x: Any, y: Any, weight: RealArray | None) -> float:  # noqa: ANN401 - arrays or names
+    def _loss(self, x: Any, y: Any, weight: Any) -> float:  # noqa: ANN401 - arrays or names
         """Computes the loss, and leaves its gradients with the network."""
         self.network.zero_gradients()
         output: Any = self.network.forward(x, training=False)
         config = self.config
         if not isinstance(config.loss, Mapping):
-            of = cast("Any", config.loss)
-            ended = losses.is_classification(of) and not losses.is_own(of) and self._ends_in_softmax
-            judge = losses.behind_softmax if ended else losses.value_and_gradient
-            loss, gradient = judge(
-                of,
+            loss, gradient = self._judges[""](
+                config.loss,
                 output,
                 y,
                 weight,
                 config.label_smoothing,
-                cast("Any", config.class_weight),
+                config.class_weight,
             )
             self.network.backward(gradient)
             return loss
-        if weight is not None and weight.ndim != 1:
-            raise ShapeError(
-                "weight: of named outputs a number for each sample, (rows,), which counts in every one's "
-                f"loss, got shape {weight.shape}"
-            )
         total, gradients = 0.0, {}
         of_classes = cast("Mapping[str, list[float]]", config.class_weight or {})
         for name, of in config.loss.items():
-            share = (config.loss_weights or {}).get(name, 1.0)
             smoothing = config.label_smoothing if losses.target_kind(of) == "classes" else 0.0
-            weights = of_classes.get(name)
-            loss, gradient = losses.value_and_gradient(of, output[name], y[name], weight, smoothing, weights)
-            if weights is not None and np.ndim(y[name]) < output[name].ndim:
-                # By itself a loss is divided by its labels' weights; beside others by how many there are.
-                of_labels = np.asarray(weights)[np.asarray(y[name])].reshape(len(output[name]), -1)
-                share *= float(np.average(of_labels.mean(axis=1), weights=cast("Any", weight)))
+            loss, gradient = part_of_loss(
+                partial(self._judges[name], of),
+                output[name],
+                np.asarray(y[name]),
+                (None, len(output[name])) if weight is None else (weight.counts[name], weight.divisor),
+                smoothing,
+                of_classes.get(name),
+            )
+            share = (config.loss_weights or {}).get(name, 1.0)
             total += share * loss
             gradients[name] = gradient * gradient.dtype.type(share)
         self.network.backward(gradients)
         return total
+
+
+def _counting(engine: Engine, y: Any, weight: Any, loss: Any) -> Any:  # noqa: ANN401 - arrays or names
+    """Returns targets of which those of weight 0 are such as the loss takes."""
+    if isinstance(loss, Mapping):
+        ports = cast("Ports", engine.ports)
+        return counting_by_output(ports, y, weight, loss, ports.labels())
+    if isinstance(weight, Mapping):
+        raise DataError(
+            "weights by name are of named outputs, and this network has one output: give an array"
+        )
+    known = known_classes(engine).get("")
+    labels = losses.is_classification(loss) or known is not None
+    return counting(
+        as_names(y), as_numpy(weight, what="weight"), labels=labels, own=losses.is_own(loss), classes=known
+    )
+
+
+def _weights_of_outputs(engine: Engine, weight: Any, rows: int) -> OutputWeights:  # noqa: ANN401 - as given
+    """Returns how much rows of named outputs count, or places of these."""
+    ports = cast("Ports", engine.ports)
+    if isinstance(weight, Mapping):
+        counts = ports.pack_weights(weight, rows, "float64")
+    else:
+        counts = as_real_array(weight, "float64", what="weight")
+        outputs = len(ports.output_names)
+        if counts.shape not in {(rows,), (rows, outputs)}:
+            raise ShapeError(
+                f"weight: of named outputs expected ({rows},), a number for each sample, or "
+                f"({rows}, {outputs}), one for each output; those of steps or pixels come by name, got shape "
+                f"{counts.shape}"
+            )
+    if not counts.any():
+        raise DataError("the weight of every row is zero, and at least one must count")
+    return OutputWeights.of(ports, counts, rows)
 
 
 class _Parameters:

@@ -200,6 +200,68 @@ def test_classes_weights_and_several_outputs() -> None:
     assert told[-1] == pytest.approx(np.average(rows, weights=weight), rel=1e-9)
 
 
+def _painter() -> loom.Network:
+    """Classes of steps, and a number."""
+    net = loom.Network((6, 2), grid=(1, 3), precision="float64", seed=3)
+    net[0, 0].add(nn.Dense(4, activation="tanh"))
+    net[0, 1].add(nn.Dense(3))
+    net.link((0, 0), (0, 2), combine="replace")[0, 2].add(nn.Flatten(), nn.Dense(1))
+    return net.output("state", (0, 1)).output("sum", (0, 2))
+
+
+@pytest.mark.parametrize("weights", ["places", "outputs", "rows", "matrix"])
+def test_named_outputs_count_by_what_weights_there_are(weights: str) -> None:
+    """Against NumPy, the evaluation of other optimizers, and slopes of both."""
+    rng = np.random.default_rng(6)
+    x, states = rng.normal(size=(8, 6, 2)), rng.integers(0, 3, (8, 6))
+    y: dict[str, Any] = {"state": states, "sum": x.sum((1, 2))}
+    of_steps, of_rows = rng.integers(0, 3, (8, 6)) * 0.5, rng.uniform(0, 2, 8)
+    given: Any = {
+        "places": {"state": of_steps, "sum": of_rows},
+        "outputs": {"state": of_rows},
+        "rows": of_rows,
+        "matrix": np.stack([of_rows, of_rows[::-1]], axis=1),
+    }[weights]
+    config = loom.TrainingConfig(
+        loss={"state": "cross_entropy", "sum": "mse"}, loss_weights={"state": 2.0}, verbose=False
+    )
+    net = _painter()
+    told = loom.LBFGS(net, config).fit(x, y, given, iterations=6)
+    assert told[-1] < told[0]
+    made: Any = net.predict(x)
+    shares = made["state"] - np.log(np.exp(made["state"]).sum(-1, keepdims=True))
+    steps = -np.take_along_axis(shares, states[:, :, None], 2)[:, :, 0]
+    squares = (made["sum"][:, 0] - y["sum"]) ** 2
+    state, number = {
+        "places": ((steps * of_steps).mean(), (squares * of_rows).mean()),
+        "outputs": ((steps.mean(1) * of_rows).mean(), squares.mean()),
+        "rows": (np.average(steps.mean(1), weights=of_rows), np.average(squares, weights=of_rows)),
+        "matrix": ((steps.mean(1) * of_rows).mean(), (squares * of_rows[::-1]).mean()),
+    }[weights]
+    assert told[-1] == pytest.approx(2 * state + number, rel=1e-9)
+    if weights != "matrix":
+        assert net.evaluate((x, y, given), config)["loss"] == pytest.approx(told[-1], rel=1e-9)
+    if weights == "places":
+        odd = {**y, "state": np.where(of_steps == 0, 255, states)}
+        assert loom.LBFGS(_painter(), config).fit(x, odd, given, iterations=6) == told
+
+
+def test_weights_that_are_of_nothing_are_refused() -> None:
+    net, x = _painter(), np.zeros((8, 6, 2))
+    y: dict[str, Any] = {"state": np.zeros((8, 6), int), "sum": np.zeros(8)}
+    config = loom.TrainingConfig(loss={"state": "cross_entropy", "sum": "mse"})
+    for weight, message in (
+        (np.ones((8, 6)), "by name"),
+        (np.zeros(8), "zero"),
+        ({"sate": np.ones(8)}, "sate"),
+        ({"state": np.ones((8, 5))}, "state"),
+    ):
+        with pytest.raises(loom.LoomError, match=message):
+            loom.LBFGS(net, config).fit(x, y, weight)
+    with pytest.raises(loom.DataError, match="one output"):
+        loom.LBFGS(network(), loom.TrainingConfig(loss="mse")).fit(X, Y, {"age": np.ones(12)})
+
+
 def test_on_a_gpu_it_learns_as_well(gpu: str) -> None:
     net = network("float32")
     net.to(gpu)

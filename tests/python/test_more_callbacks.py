@@ -113,6 +113,52 @@ def test_steps_in_which_no_sample_counts_end_no_run() -> None:
     assert np.isfinite(result.loss_history).all()
 
 
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("extra", [{}, {"shards": 2}, {"accumulate": 2}], ids=str)
+def test_a_step_in_which_nothing_counts_has_a_loss_of_0(device: str, extra: Any, request: Any) -> None:
+    chosen = "cpu" if device == "cpu" else request.getfixturevalue("gpu")
+    weight = np.ones(len(X))
+    weight[:32] = 0.0
+    settings = config(
+        epochs=2, batch_size=16, shuffle=False, on_nonfinite="skip", device=chosen, metrics=["r2"], **extra
+    )
+    seen: list[float] = []
+    watcher = loom.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs["loss"]))
+    result = loom.train(network(), (X, Y, weight), settings, callbacks=[loom.TerminateOnNaN(), watcher])
+    assert result.stop_reason == "finished"
+    idle = 1 if extra == {"accumulate": 2} else 2
+    assert result.skipped_steps == 2 * idle
+    half = len(seen) // 2
+    assert seen[:idle] == seen[half : half + idle] == [0.0] * idle
+    assert all(loss > 0 for loss in seen[idle:half])
+    assert np.isfinite(result.loss_history).all()
+
+
+def test_what_mixed_precision_leaves_out_to_find_its_scale_has_its_loss(gpu: str) -> None:
+    """Gradients at the first scales are too large for 16 bits; the loss is not."""
+    net = loom.Sequential([nn.Dense(4)], input_shape=3, precision="mixed", seed=1)
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(0.5, 1, (16, 3)), -1e4 * rng.uniform(0.5, 1, (16, 4))
+    seen: list[float] = []
+    watcher = loom.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs["loss"]))
+    settings = loom.TrainingConfig(
+        epochs=3,
+        batch_size=16,
+        loss="mse",
+        on_nonfinite="skip",
+        device=gpu,
+        verbose=False,
+        learning_rate=0.0,
+        optimizer="sgd",
+        ignore_findings="all",
+    )
+    expected = ((net.predict(x) - y) ** 2).mean()
+    result = loom.train(net, (x, y), settings, callbacks=[loom.TerminateOnNaN(), watcher])
+    assert result.stop_reason == "finished"
+    assert result.skipped_steps > 0
+    assert seen == pytest.approx([expected] * 3, rel=1e-2)
+
+
 @pytest.mark.parametrize("filed", [False, True])
 def test_what_bears_losses_goes_on_to_count(filed: bool, tmp_path: Path) -> None:
     x = X.copy()

@@ -181,7 +181,7 @@ def test_the_doctor_names_inputs_and_outputs() -> None:
     assert not loom.doctor(net, (x, y), quiet(learning_rate=1e-2)).findings
     before = net.fingerprint()
     wide = {**x, "table": x["table"] * 3000}
-    net[0, 3].add(nn.Softmax())
+    net[0, 3].add(nn.Softmax(), nn.Flatten())
     report = loom.doctor(net, (wide, y), quiet(learning_rate=1e-2))
     seen = {entry.name: entry.seen for entry in report.findings}
     assert seen["unscaled-inputs"].startswith('Input "table": ')
@@ -413,13 +413,11 @@ def test_files_pickles_receipts_and_runs_know_metrics_by_output(tmp_path: Path) 
 
 
 def test_training_warns_of_what_an_output_ends_in() -> None:
-    """Nothing takes the softmax of one of several outputs into its loss, which makes another."""
+    """A softmax is taken into the loss only where it is the very last layer."""
     (x, y), net = data(60), heads("float32")
     config = quiet(learning_rate=1e-2)
-    net[0, 3].add(nn.Softmax())
-    with pytest.warns(
-        loom.DoctorWarning, match=r'softmax-before-loss.*"kind".*[Ll]eave the softmax out.*nll'
-    ):
+    net[0, 3].add(nn.Softmax(), nn.Flatten())
+    with pytest.warns(loom.DoctorWarning, match=r'softmax-before-loss.*"kind".*nll.*leave the softmax out'):
         loom.train(net, (x, y), config)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import loom
-from loom import nn
+from loom import losses, nn
 
 RNG = np.random.default_rng(11)
 QUIET: dict[str, Any] = {"epochs": 1, "batch_size": 3, "verbose": False, "ignore_findings": "all"}
@@ -51,8 +51,8 @@ def entropy(scores: Any, labels: Any) -> Any:
     return -np.take_along_axis(logits, labels[..., None], -1)[..., 0]
 
 
-def mean(losses: Any, weight: Any) -> float:
-    return float((losses * weight).sum() / weight.sum())
+def mean(each: Any, weight: Any) -> float:
+    return float((each * weight).sum() / weight.sum())
 
 
 @pytest.mark.parametrize("of_one", [False, True])
@@ -217,9 +217,54 @@ def test_pixels_weigh_the_same_on_a_gpu_and_in_shards(gpu: str) -> None:
 def test_a_loss_of_whole_images_takes_no_weights_of_pixels() -> None:
     one = images(1)
     for loss in (squared, "dice", "cosine"):
-        name = {"dice": "dice", "cosine": "sums over axes"}.get(str(loss), "squared")
+        name = {"dice": "dice", "cosine": '"cosine" adds up'}.get(str(loss), "squared")
         with pytest.raises((loom.ConfigError, loom.InvalidValueError), match=name):
             one.evaluate((IMAGES, MASKS[:, None] * 1.0, OF_PIXELS), loss=loss)
+
+
+@pytest.mark.parametrize("loss", ["cosine", losses.Expr("sum((y - t) ** 2, axis=-1) ** 0.5")], ids=str)
+def test_a_loss_with_a_value_for_each_step_takes_weights_of_steps(loss: Any) -> None:
+    """Against NumPy, and slopes against differences."""
+    x, wanted = RNG.normal(size=(7, 5, 2)), RNG.normal(size=(7, 5, 3))
+    weight = RNG.integers(0, 3, (7, 5)) * 0.5
+
+    def each(made: Any) -> Any:
+        if loss == "cosine":
+            lengths = np.linalg.norm(made, axis=-1) * np.linalg.norm(wanted, axis=-1)
+            return 1 - (made * wanted).sum(-1) / lengths
+        return np.linalg.norm(made - wanted, axis=-1)
+
+    net = loom.Sequential([nn.Dense(3)], input_shape=(5, 2), precision="float64", seed=3)
+    expected = np.average(each(net.predict(x)), weights=weight)
+    assert net.evaluate((x, wanted, weight), loss=loss)["loss"] == pytest.approx(expected, rel=1e-12)
+    made = net.predict(x)
+    value, slope = losses.value_and_gradient(loss, made, wanted, weight)
+    assert value == pytest.approx(expected, rel=1e-12)
+    for place in [(0, 0, 0), (3, 4, 2), (6, 2, 1)]:
+        step = np.zeros_like(made)
+        step[place] = 1e-6
+        ends = [np.average(each(made + way * step), weights=weight) for way in (1, -1)]
+        assert slope[place] == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-8)
+    assert (slope[weight == 0] == 0).all()
+    before, step = net.state_dict()["0.0.0.0.bias"], slope.sum((0, 1))
+    settings = {**QUIET, "optimizer": "sgd", "learning_rate": 0.1, "epochs": 1, "batch_size": 7}
+    net.fit(x, wanted, sample_weight=weight, loss=loss, **settings)
+    np.testing.assert_allclose(net.state_dict()["0.0.0.0.bias"], before - 0.1 * step, rtol=1e-9)
+    with pytest.raises(loom.InvalidValueError, match="adds up over steps"):
+        losses.value_and_gradient(losses.Expr("mean((y - t) ** 2)"), made, wanted, weight)
+
+
+def test_labels_beyond_the_classes_are_told_of_weights() -> None:
+    odd = MASKS.copy()
+    odd[0, 0, 0] = 255
+    runs: list[Any] = [
+        lambda: images(2).evaluate((IMAGES, odd), loss="cross_entropy"),
+        lambda: images(2).fit(IMAGES, odd, loss="cross_entropy", **QUIET),
+        lambda: images(2).fit(IMAGES, np.where(odd == 255, -1, odd), loss="cross_entropy", **QUIET),
+    ]
+    for run in runs:
+        with pytest.raises((loom.DataError, loom.InvalidValueError), match="a weight of 0"):
+            run()
 
 
 def test_other_shapes_are_refused() -> None:
@@ -243,9 +288,13 @@ def test_a_function_of_whole_rows_takes_no_weights_of_steps() -> None:
     for data in ((SERIES, values, OF_STEPS), [(SERIES, values, OF_STEPS)]):
         with pytest.raises(loom.ConfigError, match=message):
             net.evaluate(data, loss=squared)
-    for loss in (squared, loom.losses.Dice(), loom.losses.Cosine(), loom.losses.Expr("sum(y * t, axis=0)")):
+    for loss in (squared, loom.losses.Dice()):
         with pytest.raises(loom.ShapeError, match="no number for each element"):
             loom.losses.value_and_gradient(loss, net.forward(SERIES), np.abs(values) % 1, OF_STEPS)
+    with pytest.raises(loom.InvalidValueError, match="adds up over steps"):
+        loom.losses.value_and_gradient(
+            loom.losses.Expr("sum(y * t, axis=0)"), net.forward(SERIES), values, OF_STEPS
+        )
     square = loom.losses.Expr("(y - t) ** 2")
     found = loom.losses.value_and_gradient(square, net.forward(SERIES), values, OF_STEPS)
     expected = loom.losses.mse(net.forward(SERIES), values, weight=OF_STEPS)

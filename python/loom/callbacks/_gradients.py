@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from loom import losses
 from loom.convert import as_numpy
-from loom.engine import engine_of
+from loom.engine import Engine, engine_of
+from loom.engine.endings import judging
 from loom.engine.labels import as_indices
 from loom.errors import DataError
 
@@ -40,26 +40,23 @@ def gradients_of(
     output = copy.forward(x if named else as_numpy(x, what="sample"), training=False)
     copy.zero_gradients()
     if isinstance(config.loss, Mapping):
-        copy.backward(_of_outputs(config, output, y))
+        copy.backward(_of_outputs(engine_of(copy), config, output, y))
         return _gradients(copy)
-    # A softmax that ends a network is the cross-entropy's own.
-    absorbed = losses.is_classification(config.loss) and copy.layers[-1].kind == "softmax"
-    judge = losses.behind_softmax if absorbed else losses.value_and_gradient
     copy.backward(
-        judge(
+        judging(engine_of(copy))(
             config.loss, output, y, label_smoothing=config.label_smoothing, class_weight=config.class_weight
         )[1]
     )
     return _gradients(copy)
 
 
-def _of_outputs(config: Any, output: Any, y: Any) -> dict[str, NDArray[Any]]:  # noqa: ANN401 - by name
+def _of_outputs(engine: Engine, config: Any, output: Any, y: Any) -> dict[str, NDArray[Any]]:  # noqa: ANN401 - by name
     """Returns the gradients of the losses of outputs with names; class weights do not count."""
     if not isinstance(y, Mapping) or set(y) != set(output):
         raise DataError(f"sample: targets are by output, of {', '.join(output)}")
     weights = config.loss_weights or {}
     return {
-        name: weights.get(name, 1.0) * losses.value_and_gradient(config.loss[name], output[name], y[name])[1]
+        name: weights.get(name, 1.0) * judging(engine, name)(config.loss[name], output[name], y[name])[1]
         for name in output
     }
 

@@ -26,6 +26,7 @@ from loom.diagnosis.names import finding
 from loom.diagnosis.output import look_at_output
 from loom.diagnosis.overlap import look_at_overlap
 from loom.engine import Engine
+from loom.engine.endings import judging
 from loom.engine.labels import indexed
 from loom.errors import DataError, LoomError
 from loom.network import Network
@@ -177,7 +178,7 @@ def _steps_of_ports(
         weights = class_weight.get(name) if name and class_weight is not None else class_weight
         smoothing = config.label_smoothing if losses.target_kind(by_name[name]) == "classes" else 0.0
         target = y[name][places]
-        _, gradient = losses.value_and_gradient(by_name[name], values, target, None, smoothing, weights)
+        _, gradient = judging(engine, name)(by_name[name], values, target, None, smoothing, weights)
         gradients[name] = gradient * (config.loss_weights or {}).get(name, 1.0)
     yield from look_at_units(copy)
     copy.backward(gradients.get("", gradients))

@@ -9,7 +9,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from loom import losses
 from loom.checkup.dry_run import dry_run
 from loom.checkup.layers import look_at_gradients, look_at_units
 from loom.data import ArraySource, Source, TrainingBatch
@@ -17,6 +16,7 @@ from loom.diagnosis import thresholds
 from loom.diagnosis.case import Case
 from loom.diagnosis.names import finding
 from loom.engine import Engine, engine_of
+from loom.engine.endings import judging
 from loom.engine.told import forget_classes
 from loom.network import Network
 from loom.network.pickling import bare_copy
@@ -87,8 +87,7 @@ def _pass(
     _, y, weight = examples
     copy.reset_states()
     output = copy.forward(sample.input)
-    judge = losses.behind_softmax if case.absorbs else losses.value_and_gradient
-    loss, gradient = judge(
+    loss, gradient = judging(engine)(
         config.loss,
         output,
         _shaped(y, case),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ class SampleTargets:
         samples: The samples; where outputs have steps, of the input whose steps these are.
         target: (rows, ...) one for each; where outputs have steps, one of as many steps for each.
         weight: (rows,) how much each counts, or (rows, outputs) for each of several; where outputs have
-            steps, also one for each step of each; equally where None.
+            steps or pixels, also one for each of these; equally where None.
         room: Says for how many steps the newest rows have room, where outputs have a step for each of the
             samples'; None where they have none.
         classes: What labels of steps stand for; None where they are no labels.
@@ -69,14 +69,19 @@ class SampleTargets:
         self._weight: NDArray[Any] | list[NDArray[Any]] | None = None
         if room is not None and np.ndim(_first(weight)) > 0:
             self._weight = targets_of_steps(weight, samples, None, "data: weight")
+        elif room is None and isinstance(weight, (list, tuple)) and np.ndim(_first(weight)) > 0:
+            self._weight = [as_numpy(each, what="data: weight") for each in weight]
         elif weight is not None:
             self._weight = as_numpy(weight, what="data: weight")
         found = (len(self._target),) if isinstance(self._target, list) else self._target.shape[:1]
         if found != (rows,):
             told = len(self._target) if found else "no"
             raise DataError(f"data: input has {rows} samples but there are {told} targets")
-        shape = self._weight.shape if isinstance(self._weight, np.ndarray) else (rows,)
-        if shape != (rows,) and (room is not None or len(shape) != 2 or shape[0] != rows):
+        shape: tuple[int, ...] = (rows,)
+        if self._weight is not None:
+            of_list = isinstance(self._weight, list)
+            shape = (len(self._weight),) if of_list else cast("NDArray[Any]", self._weight).shape
+        if shape != (rows,) and (room is not None or len(shape) < 2 or shape[0] != rows):
             steps = "" if room is None else "; or one for each step of each, in a list of arrays"
             raise DataError(f"data: weight must be ({rows},), one for each sample, got {shape}{steps}")
 
@@ -93,6 +98,8 @@ class SampleTargets:
         picked = list(chosen)
         if isinstance(self._weight, list):
             weight: Any = [self._weight[number] for number in picked]
+            if self._room is None:
+                weight = _stacked(weight, "weights")
         else:
             weight = None if self._weight is None else self._weight[picked]
         if self._room is None:
@@ -115,11 +122,11 @@ def _first(weight: Foreign) -> Any:  # noqa: ANN401 - a number, or those of its 
         return 0.0
 
 
-def _stacked(targets: Sequence[NDArray[Any]]) -> NDArray[Any]:
+def _stacked(targets: Sequence[NDArray[Any]], what: str = "targets") -> NDArray[Any]:
     shapes = sorted({each.shape for each in targets})
     if len(shapes) > 1:
         raise ShapeError(
-            f"data: samples that go through the network together have targets of one shape, got {shapes[0]} "
+            f"data: samples that go through the network together have {what} of one shape, got {shapes[0]} "
             f"and {shapes[1]}"
         )
     return np.stack(targets)

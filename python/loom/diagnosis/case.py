@@ -14,6 +14,7 @@ from loom import nn
 from loom.activations import ELU, LeakyReLU
 from loom.diagnosis import thresholds
 from loom.engine import Engine
+from loom.engine.endings import last_cell
 
 __all__ = [
     "HANDED_ON",
@@ -94,9 +95,8 @@ class Ending:
         name: The activation, or the kind of a layer without parameters.
         low: What it never falls below.
         high: What it never exceeds.
-        absorbed: Whether it is the network's last layer and a plain softmax, which a cross-entropy behind it
-            takes into itself.
-        of_several: Whether it is one of several outputs with names, whose losses take no softmax.
+        absorbed: Whether it is the last layer and a plain softmax, which a cross-entropy behind it takes into
+            itself.
     """
 
     path: str
@@ -104,7 +104,6 @@ class Ending:
     low: float
     high: float
     absorbed: bool = False
-    of_several: bool = False
 
 
 @dataclass(frozen=True)
@@ -256,18 +255,12 @@ def ending_at(engine: Engine, cell: Sequence[int] | None = None) -> Ending | Non
         engine: The network's; it is built.
         cell: The cell, in whose place one without layers hands on what came before; the last one where None.
     """
-    engine.build()
-    until = None if cell is None else tuple(cell)
-    places = [(at, place) for at, place in engine.layer_places() if until is None or at <= until]
-    if not places:
-        return None
-    last = places[-1][0]
-    targets = [tuple(link.target) for link in engine.config.links]  # type: ignore[union-attr]
-    if any(last < target and (until is None or target <= until) for target in targets):
+    last = last_cell(engine, cell)
+    if last is None:
         return None
     made = [
         Stage(".".join(map(str, (*at, place))), engine.layer_config(at, place), (), 0, 0)
-        for at, place in places
+        for at, place in engine.layer_places()
         if at == last
     ]
     return ending_of(tuple(made))

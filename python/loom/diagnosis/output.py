@@ -81,11 +81,6 @@ def _without_softmax(case: Case) -> str:
         return "Leave the softmax out: the loss takes logits."
     if not case.classifies:
         return "Leave the softmax out: each output is a question of its own, which its sigmoid answers."
-    if case.ending is not None and case.ending.of_several:
-        return (
-            'Leave the softmax out, or train this output with loss="nll", which takes probabilities: the '
-            "softmax of one of several outputs is not taken into its loss."
-        )
     return (
         'Train with loss="nll", which takes probabilities; or end in `nn.Softmax()` itself, as the very last '
         "layer, which the loss takes into its own; or leave the softmax out."

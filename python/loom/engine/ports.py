@@ -472,7 +472,8 @@ def _check_labels(
         row = int(np.argwhere(wrong)[0][0])
         raise InvalidValueError(
             f'output "{name}": class index {labels[wrong][0]} of row {row} is out of range: '
-            f"there are {classes} classes, numbered from 0 to {classes - 1}"
+            f"there are {classes} classes, numbered from 0 to {classes - 1}; what is not to count takes a "
+            "weight of 0"
         )
 
 

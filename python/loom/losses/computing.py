@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,10 @@ from loom.losses.classes import ClassWeight, class_count, expand_class_weight
 from loom.losses.cosine import Cosine
 from loom.losses.expression import Expr
 from loom.losses.own import OwnLoss
-from loom.losses.resolving import LossLike, name_of
+from loom.losses.resolving import LossLike, name_of, resolve
 from loom.losses.targets import is_classification, settled_for
 
 __all__ = ["behind_softmax", "value_and_gradient"]
-
-_REDUCES = re.compile(r"\b(sum|mean)\s*\(")
-"""What of an expression goes over axes."""
 
 
 def value_and_gradient(
@@ -57,7 +53,8 @@ def value_and_gradient(
         ShapeError: Output, target and weight do not fit together; or the output is that of `net.forward`, has
             its channels first, and the target does not tell whether these are the classes.
         DataError: Nothing has a weight, or there are more or fewer targets than rows.
-        InvalidValueError: A weight is negative or not finite, or a setting says nothing to the loss.
+        InvalidValueError: A weight is negative or not finite, or a setting says nothing to the loss; or an
+            expression adds up over steps or pixels that have weights of their own.
         ConfigError: A setting is out of range.
     """
     given = as_numpy(output, what="output")
@@ -96,13 +93,12 @@ def value_and_gradient(
             raise DataError("the weight of every row is zero, and at least one must count")
         of_own = isinstance(resolved, (Cosine, Expr, OwnLoss))
         wanted = counting(wanted, counts, labels=is_classification(resolved), own=of_own)
-        over_axes = isinstance(resolved, (Cosine, Expr)) and _REDUCES.search(resolved.expression)
-        if of_places and (isinstance(resolved, OwnLoss) or over_axes):
+        if of_places and isinstance(resolved, OwnLoss):
             raise ShapeError(
                 f"weight: the loss {name_of(resolved)} is no number for each element, so that each row has "
                 f"one weight, ({len(scores)},), got {counts.shape}"
             )
-        if of_places:
+        if of_places and not isinstance(resolved, (Cosine, Expr)):
             # A place is as good as a row, with classes behind it.
             flat, behind = _classes_last(scores), scores.shape[1 if scores.ndim == 4 else -1]
             indices = wanted.dtype.kind == "i"
@@ -116,7 +112,7 @@ def value_and_gradient(
             )
             gradient = gradient.reshape(flat.shape)
             return value, np.ascontiguousarray(np.moveaxis(gradient, -1, 1) if scores.ndim == 4 else gradient)
-        weights = counts.tolist()
+        weights = counts.ravel().tolist()
     own = getattr(resolved, "value_and_gradient", None)
     if own is not None:
         if class_weight is not None or label_smoothing:
@@ -160,20 +156,24 @@ def behind_softmax(
     label_smoothing: float = 0.0,
     class_weight: ClassWeight | None = None,
 ) -> tuple[float, RealArray]:
-    """Computes a loss over classes of what a softmax has made, and its gradient with respect to that.
+    """Computes a loss of what a softmax has made, and its gradient with respect to that.
 
-    Training takes a softmax that ends a network into such a loss; this is the same loss of its output.
+    Training takes a softmax that ends an output into a loss over classes; this is the same loss of its
+    output. Other losses are what they are.
 
     Args:
-        loss: One that takes class indices.
+        loss: Any.
         output: (rows, ...) probabilities.
         target: What was wanted.
-        weight: (rows,) how much each row counts.
+        weight: (rows,) how much each row counts; or (rows, ...) how much each place of it does.
         label_smoothing: How much of the weight goes to all classes alike.
         class_weight: How much each class counts.
     """
-    if name_of(loss) != "focal":
+    name = "" if isinstance(resolve(loss), (Cosine, Expr, OwnLoss)) else name_of(loss)
+    if name in {"cross_entropy", "nll"}:
         return value_and_gradient("nll", output, target, weight, label_smoothing, class_weight)
+    if name not in {"focal", "kl_divergence"}:
+        return value_and_gradient(loss, output, target, weight, label_smoothing, class_weight)
     shares = np.maximum(as_numpy(output, what="output"), 1e-12)
     logits = np.log(shares)
     if has_leading_channels(output):

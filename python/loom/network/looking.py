@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from loom import losses
 from loom._settings.checks import flag, items, whole
 from loom._settings.suggestions import shown, unknown
 from loom._typing import ArrayLike, RealArray
 from loom.engine import Engine, HasEngine, engine_of
+from loom.engine.endings import judging
 from loom.engine.labels import as_indices
 from loom.engine.ports import Ports
 from loom.errors import ConfigError, DataError, ShapeError, StateError
@@ -234,7 +234,7 @@ def input_gradients(
         output = _outputs_of(engine, array, size)
         y = as_indices(engine, y, chosen)
         # That of a mean over all samples, of which each counts for itself here.
-        to_output = losses.value_and_gradient(cast("LossLike", chosen), output, cast("ArrayLike", y))[1]
+        to_output = judging(engine)(chosen, output, y)[1]
         to_output = to_output * len(array)
     gradients = np.empty_like(array)
     # One call a batch, so that Ctrl-C is heard between them.
@@ -283,7 +283,7 @@ def _to_outputs(
     for name in shapes:
         if not isinstance(y, Mapping) or name not in y or name not in each:
             raise DataError(f'input_gradients: y and loss are by output, and "{name}" is missing')
-        gradient = losses.value_and_gradient(each[name], outputs[name], y[name])[1]
+        gradient = judging(engine, name)(each[name], outputs[name], y[name])[1]
         parts[name] = gradient * (len(array) * weights.get(name, 1.0))
     return ports.pack_gradients(parts, engine.precision)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from loom import _native
 from loom._settings.checks import items, real, whole
 from loom._settings.suggestions import shown
 from loom._typing import ArrayLike, NumericTypeName
@@ -111,7 +112,7 @@ def calibrate(self: NetworkT, x: ArrayLike, percentile: float = 99.9, batch_size
 
     Args:
         x: (rows, *input_shape) samples that are like what the network will see; some
-            hundreds will do. Sequences should be of one length: padding counts otherwise.
+            hundreds will do. Of open extents in any form that `predict` takes; nothing is padded.
         percentile: Which percentile of the magnitudes, above 0 and up to 100.
         batch_size: How many are computed at a time.
 
@@ -127,8 +128,19 @@ def calibrate(self: NetworkT, x: ArrayLike, percentile: float = 99.9, batch_size
     percent = real("calibrate", "percentile", percentile, above=0.0, most=100.0)
     size = whole("calibrate", "batch_size", batch_size, least=1)
     engine = engine_of(self)
-    array = engine.as_input(x)
-    engine.change(lambda native: native.calibrate(array, percent, size))
+    ranges = _native.InputRanges(percent)
+    sizing = engine.sizing
+    if sizing is None:
+        array = engine.as_input(x)
+        engine.change(lambda native: ranges.add(native, array, size))
+    else:
+        engine.check_thread()
+        samples = sizing.samples(x)
+        for chosen in sizing.alike(samples, size, exact=True):
+            with sizing.lock:
+                rows = sizing.together(samples, chosen, exact=True)
+                ranges.add(engine.native, rows, size)
+    engine.change(lambda native: native.take_ranges(ranges))
     return self
 
 

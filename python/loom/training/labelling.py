@@ -270,7 +270,8 @@ def _check_indices(labels: NDArray[Any], outputs: int) -> None:
         f"labels go from {low} to {high}: y - {low} numbers them from 0, and with y.astype(str) the network "
         "keeps them as names"
         if low > 0 and high - low < outputs
-        else f"give the last layer {high + 1} units"
+        else f"give the last layer {high + 1} units, or, where {high} says that something is not to count, a "
+        "weight of 0 there"
     )
     raise DataError(
         f"class index {int(labels[row].max())} of row {row} is out of range: there are {outputs} classes, "

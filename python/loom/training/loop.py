@@ -427,7 +427,7 @@ class Run:
                 with self.interrupts.open:
                     self.engine.observation.tell(self.trainer.layer_statistics())
             if wants_batches:
-                loss = report.loss_sum / report.weight if report.weight else math.nan
+                loss = report.loss_sum / report.weight if report.weight else report.loss
                 hooks.run("on_train_batch_end", done - 1, {"loss": loss})
             if self.progress is not None:
                 mean = loss_sum / weight if weight else math.nan

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,15 @@ from loom.convert import DividedWeights
 from loom.data.weights import places_of
 from loom.engine.ports import Ports, apart
 
-__all__ = ["LossOfOutput", "MetricOfOutput", "OfOutput", "OutputParts", "OutputWeights", "target_kinds"]
+__all__ = [
+    "LossOfOutput",
+    "MetricOfOutput",
+    "OfOutput",
+    "OutputParts",
+    "OutputWeights",
+    "part_of_loss",
+    "target_kinds",
+]
 
 
 @dataclass(frozen=True)
@@ -205,6 +214,43 @@ def _part(rows: NDArray[Any], shapes: Mapping[str, tuple[int, ...]], output: str
     return np.ascontiguousarray(rows[:, columns]).reshape(len(rows), *shapes[output])
 
 
+def part_of_loss(
+    judge: Callable[..., tuple[float, NDArray[Any]]],
+    given: NDArray[Any],
+    wanted: NDArray[Any],
+    counted: tuple[NDArray[Any] | None, float],
+    label_smoothing: float = 0.0,
+    class_weight: Sequence[float] | None = None,
+) -> tuple[float, NDArray[Any]]:
+    """Computes an output's part of the loss of several, and its gradient with respect to the output.
+
+    Args:
+        judge: Its loss, as `losses.value_and_gradient` takes what comes behind the loss.
+        given: (rows, ...) the output.
+        wanted: Its targets.
+        counted: How much its rows count, (rows,), or (rows, places), None for all alike; and what the loss of
+            all outputs is divided by.
+        label_smoothing: How much of the weight goes to all classes alike.
+        class_weight: A factor for each class; None for none.
+    """
+    mine, divisor = counted
+    count = np.ones((len(given), 1)) if mine is None else mine.reshape(len(given), -1)
+    if class_weight is not None and wanted.dtype.kind == "i":
+        count = count * np.asarray(class_weight)[wanted].reshape(len(wanted), -1)
+    if not count.any():
+        # Nothing of it counts.
+        return 0.0, np.zeros_like(given)
+    count = count.mean(axis=1)
+    if mine is not None and mine.ndim > 1:
+        # Places of a row that count alike are one weight, which is all that losses of whole rows take.
+        by_place = bool((mine != mine[:, :1]).any())
+        mine = mine.reshape(len(mine), *places_of(given.shape[1:])) if by_place else mine[:, 0]
+    loss, gradient = judge(given, wanted, mine, label_smoothing, class_weight)
+    # By itself it is divided by all its weights; here by what the whole loss is divided by.
+    share = float(count.sum()) / divisor
+    return loss * share, gradient * gradient.dtype.type(share)
+
+
 class LossOfOutput(OfOutput):
     """One output's mean loss: its part of the whole, without the output's weight, but with those of rows.
 
@@ -214,6 +260,7 @@ class LossOfOutput(OfOutput):
         chosen: The losses by output.
         label_smoothing: What it is under losses of classes.
         class_weight: A factor for each class; None for none.
+        judge: What computes losses of the output; see `probabilities.judging`.
     """
 
     def __init__(
@@ -223,8 +270,10 @@ class LossOfOutput(OfOutput):
         chosen: Mapping[str, Any],
         label_smoothing: float,
         class_weight: Sequence[float] | None,
+        judge: Callable[..., tuple[float, NDArray[Any]]] = losses.value_and_gradient,
     ) -> None:
         super().__init__(ports, output, chosen, "loss")
+        self._judge = judge
         self._smoothing = label_smoothing if losses.target_kind(self._loss) == "classes" else 0.0
         self._weights = class_weight
 
@@ -235,26 +284,14 @@ class LossOfOutput(OfOutput):
         weights: OutputWeights | None = None,
     ) -> float:
         """Computes the mean loss."""
-        given, wanted, labelled = self._parts(outputs, targets)
+        given, wanted, _ = self._parts(outputs, targets)
         mine, divisor = None, float(len(given))
         if isinstance(outputs, OutputParts):
             mine, divisor = outputs.counts[self._output], outputs.divisor
         elif weights is not None:
             mine, divisor = weights.counts[self._output], weights.divisor
-        count = np.ones((len(given), 1)) if mine is None else mine.reshape(len(given), -1)
-        if self._weights is not None and labelled:
-            count = count * np.asarray(self._weights)[wanted].reshape(len(wanted), -1)
-        if not count.any():
-            # Nothing of it counts.
-            return 0.0
-        count = count.mean(axis=1)
-        if mine is not None and mine.ndim > 1:
-            # Places of a row that count alike are one weight, which is all that losses of whole rows take.
-            by_place = bool((mine != mine[:, :1]).any())
-            mine = mine.reshape(len(mine), *places_of(given.shape[1:])) if by_place else mine[:, 0]
-        loss, _ = losses.value_and_gradient(self._loss, given, wanted, mine, self._smoothing, self._weights)
-        # By itself it is divided by all its weights; here by what the whole loss is divided by.
-        return loss * float(count.sum()) / divisor
+        judge = partial(self._judge, self._loss)
+        return part_of_loss(judge, given, wanted, (mine, divisor), self._smoothing, self._weights)[0]
 
 
 class MetricOfOutput(OfOutput):

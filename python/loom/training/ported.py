@@ -17,6 +17,7 @@ from loom.data.foreign import adopted
 from loom.data.labels import as_names
 from loom.data.weights import counting
 from loom.engine import Engine
+from loom.engine.endings import judging
 from loom.engine.ports import Ports, by_name
 from loom.errors import ConfigError, DataError, LoomError
 from loom.training.config import TrainingConfig, by_output
@@ -24,6 +25,7 @@ from loom.training.labelling import tabled
 from loom.training.output_figures import LossOfOutput, MetricOfOutput, OfOutput, target_kinds
 
 __all__ = [
+    "counting_by_output",
     "loss_metrics",
     "metrics_as_given",
     "metrics_under",
@@ -150,7 +152,9 @@ def loss_metrics(engine: Engine, config: TrainingConfig) -> list[Callable[..., f
         return []
     weights = cast("Mapping[str, Any]", config.class_weight or {})
     return [
-        LossOfOutput(ports, name, config.loss, config.label_smoothing, weights.get(name))
+        LossOfOutput(
+            ports, name, config.loss, config.label_smoothing, weights.get(name), judging(engine, name)
+        )
         for name in config.loss
     ]
 
@@ -210,7 +214,7 @@ def _batch(
     if ports.outputs:
         kinds = target_kinds(cast("Mapping[str, Any]", config.loss))
         if weight is not None:
-            target = _counting(ports, target, weight, cast("Mapping[str, Any]", config.loss), labels)
+            target = counting_by_output(ports, target, weight, cast("Mapping[str, Any]", config.loss), labels)
         target = ports.pack_targets(target, kinds, engine.precision, labels=labels)
         if isinstance(weight, Mapping):
             weight = ports.pack_weights(weight, len(target), engine.precision)
@@ -224,14 +228,22 @@ def _batch(
     return TrainingBatch(given, target, weight)
 
 
-def _counting(
+def counting_by_output(
     ports: Ports,
     target: object,
     weight: Any,  # noqa: ANN401 - of all outputs, or by name
     chosen: Mapping[str, Any],
     labels: Mapping[str, Classes],
 ) -> dict[str, Any]:
-    """Returns targets by output; those of weight 0 are such as its loss takes."""
+    """Returns targets by output; those of weight 0 are such as its loss takes.
+
+    Args:
+        ports: The network's names.
+        target: Targets by output.
+        weight: Weights of rows, of all outputs or one for each; or by output, of rows or places.
+        chosen: The losses by output.
+        labels: What the classes of outputs are called, where somebody has said so.
+    """
     given = by_name("target", target, ports.output_names)
     made: dict[str, Any] = dict(given)
     for number, name in enumerate(ports.output_names):

@@ -123,8 +123,11 @@ def _without_targets(loss: str, *, tweens: bool) -> ConfigError:
 
 def _of_engine(loss: Any) -> tuple[Any, dict[str, object] | None]:  # noqa: ANN401 - as a config has it
     """Returns the loss that says what targets are like, and what is minimised in its place."""
-    if isinstance(loss, (losses.Cosine, losses.Expr)):
-        own: dict[str, object] = {"expression": loss.expression}
+    own: dict[str, object]
+    if isinstance(loss, losses.Cosine):
+        own = {"called": [losses.name_of(loss), loss.expression]}
+    elif isinstance(loss, losses.Expr):
+        own = {"expression": loss.expression}
     elif isinstance(loss, losses.OwnLoss):
         own = {"labelled" if loss.labelled else "provided": loss.number}
     else:

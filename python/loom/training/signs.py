@@ -16,7 +16,7 @@ from loom import losses, metrics
 from loom.data import ArraySource, Source
 from loom.diagnosis import DoctorWarning, look
 from loom.diagnosis.batches import batch_of_one
-from loom.diagnosis.case import Case, Rows, ending, ending_of, stages
+from loom.diagnosis.case import Case, Rows, ending, ending_at, stages
 from loom.diagnosis.output import look_at_output
 from loom.engine import Engine
 from loom.errors import ConfigError
@@ -113,14 +113,9 @@ def cases_of_ports(
     }
     outputs = {}
     for name, shape in shapes.items():
-        own = tuple(s for s, cell in zip(found, cells, strict=True) if cell == ends.get(name, cell))
-        # Nothing takes the softmax of one of several outputs into itself.
-        last = ending_of(own) if name in ends else ending(engine, found)
         outputs[name] = case(
             Rows(some, y[name], complete),
-            ending=(
-                replace(last, absorbed=False, of_several=True) if last is not None and name in ends else last
-            ),
+            ending=ending_at(engine, ends[name]) if name in ends else ending(engine, found),
             output_shape=shape,
             loss=losses.name_of(by_name[name]),
             # Inputs are looked at by themselves.

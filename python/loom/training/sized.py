@@ -88,7 +88,7 @@ def _labels_of_steps(sizing: Sizing, pair: TrainingBatch) -> NDArray[Any] | None
             return None
         if not sizing.has_steps:
             # Samples go through as they are, without padding.
-            return np.concatenate([as_names(each).reshape(-1) for each in targets])
+            return _counting([as_names(each).reshape(-1) for each in targets], pair.weight)
         samples = sizing.samples(pair.input).of_length(sizing.output_lengths[""])
         if len(samples) != len(targets):
             return None
@@ -169,13 +169,13 @@ def _aim(engine: Engine, config: TrainingConfig) -> _Aim:
 
 
 def _counting(parts: list[NDArray[Any]], weight: Foreign) -> NDArray[Any]:
-    """Returns the labels of all steps one behind the other; those of weight 0 are such as count."""
+    """Returns the labels of all steps or pixels in a row; those of weight 0 are such as count."""
     labels = np.concatenate(parts)
     if not isinstance(weight, (list, tuple, np.ndarray)) or len(weight) != len(parts):
         return labels
     lengths = [len(part) for part in parts]
     of_steps = [
-        np.broadcast_to(one if np.ndim(one) == 0 else np.asarray(one)[:length], length)
+        np.broadcast_to(one if np.ndim(one) == 0 else np.asarray(one).reshape(-1)[:length], length)
         for one, length in zip(weight, lengths, strict=True)
     ]
     return counting(labels, np.concatenate(of_steps), labels=True)

@@ -13,6 +13,7 @@ mod function;
 mod mesh;
 mod network;
 mod own_loss;
+mod ranges;
 mod session;
 mod shared;
 mod slots;
@@ -42,6 +43,8 @@ mod _native {
     use super::forks::{after_fork_in_child, after_fork_in_parent, before_fork};
     #[pymodule_export]
     use super::mesh::{Mesh, Stepper};
+    #[pymodule_export]
+    use super::ranges::InputRanges;
     #[pymodule_export]
     use super::session::Session;
     #[pymodule_export]

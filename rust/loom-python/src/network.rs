@@ -4,6 +4,7 @@ use crate::arrays::{RealArray, to_numpy};
 use crate::error::{detached, exception, from_json};
 use crate::exchange::{Communicator, Ways};
 use crate::figures::{PackedArrays, WeightsState, gradient_dict, layer_dicts, packed_arrays, training_dict};
+use crate::ranges::InputRanges;
 use crate::shared::{At, Claim, Network, split};
 use crate::tensor_file::{TensorFile, element_named};
 use loom::Network as Engine;
@@ -565,17 +566,9 @@ impl Network {
         })
     }
 
-    /// Measures what every layer is given to read over these rows.
-    fn calibrate(
-        &self,
-        py: Python<'_>,
-        x: &Bound<'_, PyAny>,
-        percent: f64,
-        batch_size: usize,
-    ) -> PyResult<()> {
-        let array = RealArray::borrow(x)?;
-        let view = array.view()?;
-        self.change(py, move |engine| engine.calibrate(view, percent, batch_size))
+    /// Replaces what was measured before of what every layer is given to read.
+    fn take_ranges(&self, py: Python<'_>, ranges: &InputRanges) -> PyResult<()> {
+        self.change(py, move |engine| ranges.with(|ranges| engine.take_ranges(ranges)))
     }
 
     /// What a layer was given to read while that was measured; None where it was not.

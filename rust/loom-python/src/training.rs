@@ -290,6 +290,8 @@ pub struct Report {
     exploded: u64,
     /// How many rows they took in.
     rows: u64,
+    /// The newest step's loss: NaN where it was not finite or exploded, 0 where no sample counts.
+    loss: f64,
     /// The sum of the steps' losses, each times its weight.
     loss_sum: f64,
     /// The sum of those weights.
@@ -310,6 +312,7 @@ impl Report {
         self.rows += step.rows as u64;
         self.rate = step.rate;
         self.gradient_norm = step.gradient_norm;
+        self.loss = if step.exploded { f64::NAN } else { step.loss };
         if let Some(duration) = duration {
             self.times.push(duration.as_secs_f64());
             self.parts.extend(step.times.map(|times| times.named().to_vec()));

@@ -2,7 +2,7 @@
 
 use super::settings::{Form, forms};
 use super::{Context, Forward, Layer, ParameterSpec, Steps, Want};
-use crate::program::{Builder, InnerGradient, InnerLayer, Value};
+use crate::program::{Builder, InnerGradient, InnerLayer, LayerValues, Value};
 use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
 use crate::{Error, Result, error, extents};
@@ -241,10 +241,11 @@ impl Chain {
 
     /// What each layer knows: of padding only as long as there are steps.
     fn contexts(&self, cx: &Context) -> Vec<Context> {
-        let mut mask = cx.mask;
+        let (mut mask, mut real) = (cx.mask, cx.real);
         let of_layer = |(number, layer): (usize, &Arc<dyn Layer>)| {
-            let inner = Context { mask, ..cx.inner(number, &number.to_string()) };
+            let inner = Context { mask, real, ..cx.inner(number, &number.to_string()) };
             mask = mask.filter(|_| layer.steps() != Steps::Pooled);
+            real = real.filter(|_| layer.steps() != Steps::Pooled);
             inner
         };
         self.0.iter().enumerate().map(of_layer).collect()
@@ -264,7 +265,10 @@ impl Chain {
                 name: cx.name,
                 kind: layer.kind(),
                 config: layer.config(),
-                values: forward.values(value),
+                values: LayerValues {
+                    real: cx.real.filter(|_| layer.steps() != Steps::Pooled),
+                    ..forward.values(value)
+                },
             });
             value = forward.output;
             inner.push(forward);
@@ -307,6 +311,7 @@ impl Chain {
                 input: value,
                 output,
                 gradient: incoming,
+                masks: [cx.real, cx.real.filter(|_| layer.steps() != Steps::Pooled)],
             });
             let operands = inputs_of(layer.takes_context(), value, inputs);
             let mut gradients =

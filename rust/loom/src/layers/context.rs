@@ -162,6 +162,9 @@ pub struct Context {
     /// Which steps of a sequence are real: (time,) a row, 0 in padding, and 1 where real; of rows that hold several
     /// sequences the number of a step's, from 1 on.
     pub mask: Option<Value>,
+    /// The same of rows whose ends are padding, which alone is left out of what is measured: not of steps that a
+    /// layer hides from those inside it.
+    pub real: Option<Value>,
 }
 
 impl Context {

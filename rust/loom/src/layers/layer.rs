@@ -38,7 +38,7 @@ impl Forward {
     /// What there is to look at of a layer that has read this.
     pub(crate) fn values(&self, input: Value) -> LayerValues {
         let Self { preactivation, output, .. } = *self;
-        LayerValues { input, preactivation, output, input_gradient: None }
+        LayerValues { input, preactivation, output, input_gradient: None, real: None }
     }
 }
 

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Counts of magnitudes by the upper bits of single precision: sign aside, 8 of exponent and 8 of fraction.
+#[derive(Debug)]
 struct Histogram {
     counts: Vec<u64>,
     total: u64,
@@ -59,30 +60,35 @@ impl Histogram {
     }
 }
 
-/// Sums of squares of features, and of how many numbers.
-#[derive(Default)]
+/// Sums of squares of features, and of how many numbers each.
+#[derive(Debug, Default)]
 struct Squares {
     sums: Vec<f64>,
-    count: u64,
+    counts: Vec<u64>,
 }
 
 impl Squares {
     /// Adds stretches of `inner` numbers, each of the next feature, round and round.
     fn add<T: Real>(&mut self, values: &[T], features: usize, inner: usize) {
-        self.sums.resize(features, 0.0);
+        // Where the features are the steps of a sequence, others may have had more.
+        let held = self.sums.len().max(features);
+        self.sums.resize(held, 0.0);
+        self.counts.resize(held, 0);
         for (number, stretch) in values.chunks(inner.max(1)).enumerate() {
             let sum: f64 = stretch.iter().map(|x| x.to_f64() * x.to_f64()).sum();
             self.sums[number % features] += sum;
         }
-        self.count += (values.len() / features.max(1)) as u64;
+        let count = (values.len() / features.max(1)) as u64;
+        self.counts[..features].iter_mut().for_each(|all| *all += count);
     }
 
     fn means(&self) -> impl Iterator<Item = f64> + '_ {
-        self.sums.iter().map(|sum| sum / self.count.max(1) as f64)
+        self.sums.iter().zip(&self.counts).map(|(sum, count)| sum / (*count).max(1) as f64)
     }
 }
 
 /// A product or convolution, by what it reads.
+#[derive(Debug)]
 struct Reading {
     parameter: ParameterRef,
     input: Value,
@@ -142,9 +148,22 @@ impl PlacedLayer {
 }
 
 /// What is measured of one layer's input.
+#[derive(Debug)]
 struct Measured {
     histogram: Histogram,
     squares: Squares,
+}
+
+/// What layers are given to read, measured over some rows after others: see [`Network::calibrate`].
+///
+/// Between them an input of open extents may be given others.
+#[derive(Debug)]
+pub struct InputRanges {
+    percent: f64,
+    revision: Option<u64>,
+    measured: Vec<Measured>,
+    squares: BTreeMap<(usize, Option<usize>), Squares>,
+    readings: Vec<Reading>,
 }
 
 impl Network {
@@ -159,44 +178,101 @@ impl Network {
     /// [`Error::Value`] for a percentage or a batch size out of range, [`Error::NonFinite`] naming a layer that
     /// is given infinity or NaN to read, and as [`predict`](Network::predict). Nothing has changed then.
     pub fn calibrate(&mut self, input: TensorView<'_>, percent: f64, batch_size: usize) -> Result<()> {
+        let mut ranges = InputRanges::new(percent)?;
+        ranges.add(self, input, batch_size)?;
+        self.take_ranges(&ranges)
+    }
+
+    /// Replaces what was measured before by these.
+    ///
+    /// # Errors
+    /// [`Error::State`] where nothing was measured, or the layers have changed since. Nothing has changed then.
+    pub fn take_ranges(&mut self, ranges: &InputRanges) -> Result<()> {
+        if ranges.revision != Some(self.revision) {
+            return Err(Error::State(
+                "nothing was measured of the layers as they are now; measure some rows first".into(),
+            ));
+        }
+        for (placed, measured) in self.cells.iter_mut().flatten().zip(&ranges.measured) {
+            placed.range = Some(InputRange {
+                largest: measured.histogram.largest,
+                percent: ranges.percent,
+                percentile: measured.histogram.percentile(ranges.percent),
+                mean_squares: measured.squares.means().collect(),
+            });
+        }
+        for reading in &ranges.readings {
+            let ParameterRef { store, parameter } = reading.parameter;
+            let found = ranges.squares.get(&(store, parameter));
+            let (Some(index), Some(found)) = (parameter, found) else { continue };
+            self.registry.stores[store].set_importance(index, reading.of_rows(found))?;
+        }
+        self.refresh_versions()
+    }
+}
+
+impl InputRanges {
+    /// One that has measured nothing, for a percentile above 0 and up to 100.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for another.
+    pub fn new(percent: f64) -> Result<Self> {
         if !(percent > 0.0 && percent <= 100.0) {
             return Err(Error::Value(format!("a percentile is above 0 and up to 100, got {percent}")));
         }
+        Ok(Self {
+            percent,
+            revision: None,
+            measured: Vec::new(),
+            squares: BTreeMap::new(),
+            readings: Vec::new(),
+        })
+    }
+
+    /// Measures what layers are given to read over these rows, too, so many at a time.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for no batch size, [`Error::NonFinite`] naming a layer that is given infinity or NaN to read,
+    /// and as [`predict`](Network::predict).
+    pub fn add(&mut self, network: &mut Network, input: TensorView<'_>, batch_size: usize) -> Result<()> {
         if batch_size == 0 {
             return Err(Error::Value("batch_size must be at least 1".into()));
         }
-        self.build()?;
-        self.check_input(&input)?;
-        self.synchronize()?;
-        in_precision!(self.precision, T => self.calibrate_in::<T>(&input, percent, batch_size))
+        network.build()?;
+        network.check_input(&input)?;
+        network.synchronize()?;
+        if self.revision != Some(network.revision) {
+            let fresh = |_| Measured { histogram: Histogram::new(), squares: Squares::default() };
+            self.measured = (0..network.layers().count()).map(fresh).collect();
+            self.squares.clear();
+            self.revision = Some(network.revision);
+        }
+        in_precision!(network.precision, T => self.add_in::<T>(network, &input, batch_size))
     }
 
-    fn calibrate_in<T: Real>(&mut self, input: &TensorView<'_>, percent: f64, batch: usize) -> Result<()> {
-        self.passes.note();
+    fn add_in<T: Real>(&mut self, network: &Network, input: &TensorView<'_>, batch: usize) -> Result<()> {
+        network.passes.note();
         let capacity = batch.min(input.rows()).next_power_of_two();
         let mode = Mode { training: false, pin_layers: true, ..Mode::default() };
         let key = ProgramKey::forward(mode, capacity);
-        let mut b = Builder::new(self.precision);
-        Lowered::forward(self, &mut b, key.mode)?;
-        let readings = readings(&b);
-        readings.iter().for_each(|reading| b.pin(reading.input));
-        let mut run = self.device.run(Arc::new(b.finish(capacity, &self.rewrites)?))?;
+        let mut b = Builder::new(network.precision());
+        Lowered::forward(network, &mut b, key.mode)?;
+        self.readings = readings(&b);
+        self.readings.iter().for_each(|reading| b.pin(reading.input));
+        let mut run = network.device.run(Arc::new(b.finish(capacity, &network.rewrites)?))?;
         let inputs: Vec<Value> = run.program().ports().layers.iter().map(|(_, layer)| layer.input).collect();
         let looked_at: Vec<Value> =
-            inputs.iter().copied().chain(readings.iter().map(|reading| reading.input)).collect();
-        let fresh = |_: &Value| Measured { histogram: Histogram::new(), squares: Squares::default() };
-        let mut measured: Vec<Measured> = inputs.iter().map(fresh).collect();
-        let mut squares: BTreeMap<(usize, Option<usize>), Squares> = BTreeMap::new();
+            inputs.iter().copied().chain(self.readings.iter().map(|reading| reading.input)).collect();
         for start in (0..input.rows()).step_by(batch) {
             let end = input.rows().min(start.saturating_add(batch));
             run.rows = end - start;
             if let Some(port) = run.program().ports().input {
                 input.slice_rows(start..end).copy_to(run.write::<T>(port));
             }
-            let values = StepValues { seed: self.seed, ..StepValues::default() };
-            run.execute(Access::Shared(&self.registry), Phase::Forward..=Phase::Forward, &values)?;
+            let values = StepValues { seed: network.seed, ..StepValues::default() };
+            run.execute(Access::Shared(&network.registry), Phase::Forward..=Phase::Forward, &values)?;
             run.fetch(&looked_at)?;
-            for ((placed, value), measured) in self.layers().zip(&inputs).zip(&mut measured) {
+            for ((placed, value), measured) in network.layers().zip(&inputs).zip(&mut self.measured) {
                 let values = run.read::<T>(*value);
                 if let Some(wrong) = values.iter().find(|x| !x.is_finite()) {
                     let error =
@@ -207,25 +283,12 @@ impl Network {
                 let (features, inner) = placed.features();
                 measured.squares.add(values, features, inner);
             }
-            for reading in &readings {
+            for reading in &self.readings {
                 let found =
-                    squares.entry((reading.parameter.store, reading.parameter.parameter)).or_default();
+                    self.squares.entry((reading.parameter.store, reading.parameter.parameter)).or_default();
                 found.add(run.read::<T>(reading.input), reading.features, reading.inner);
             }
         }
-        for (placed, measured) in self.cells.iter_mut().flatten().zip(measured) {
-            placed.range = Some(InputRange {
-                largest: measured.histogram.largest,
-                percent,
-                percentile: measured.histogram.percentile(percent),
-                mean_squares: measured.squares.means().collect(),
-            });
-        }
-        for reading in &readings {
-            let ParameterRef { store, parameter } = reading.parameter;
-            let (Some(index), Some(found)) = (parameter, squares.get(&(store, parameter))) else { continue };
-            self.registry.stores[store].set_importance(index, reading.of_rows(found))?;
-        }
-        self.refresh_versions()
+        Ok(())
     }
 }

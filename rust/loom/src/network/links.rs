@@ -3,6 +3,7 @@
 use super::Network;
 use super::entry::with_steps;
 use super::link::{Combine, Link};
+use super::named::NamedOutput;
 use crate::ops::{Concat, LossFunction};
 use crate::tensor::Shape;
 use crate::{Error, Result};
@@ -89,16 +90,21 @@ impl Network {
     /// The last layer, by number, where the network's output is what it makes; `None` where links arrive
     /// behind it, or outputs have names.
     pub(crate) fn output_layer(&self) -> Option<usize> {
-        if !self.outputs.is_empty() {
-            return None;
-        }
-        let last = self.cells.iter().rposition(|cell| !cell.is_empty())?;
-        let changes = |link: &Link| {
-            link.combine != Combine::Context && self.cell_index(link.target).is_ok_and(|target| target > last)
+        let last = self.cells.len().checked_sub(1).filter(|_| self.outputs.is_empty())?;
+        self.layer_before(last)
+    }
+
+    /// The layer, by number, that makes what a cell hands on; `None` where links or an input arrive behind it.
+    fn layer_before(&self, cell: usize) -> Option<usize> {
+        let last = self.cells[..=cell].iter().rposition(|cell| !cell.is_empty())?;
+        let behind = last + 1..=cell;
+        let arrives = |link: &Link| {
+            link.combine != Combine::Context
+                && self.cell_index(link.target).is_ok_and(|target| behind.contains(&target))
         };
-        match self.links.iter().any(changes) {
+        match self.links.iter().any(arrives) || behind.clone().any(|cell| self.enters(cell)) {
             true => None,
-            false => Some(self.layers().count() - 1),
+            false => self.cells[..=last].iter().map(Vec::len).sum::<usize>().checked_sub(1),
         }
     }
 
@@ -106,6 +112,17 @@ impl Network {
     pub(crate) fn absorb_loss(&self, loss: &LossFunction) -> Option<LossFunction> {
         let last = self.output_layer()?;
         self.layers().nth(last)?.layer.absorb_loss(loss)
+    }
+
+    /// The loss that equals `loss` after a named output, but computed from the input of the layer that makes it, with
+    /// that layer's number.
+    pub(crate) fn absorb_loss_of(
+        &self,
+        output: &NamedOutput,
+        loss: &LossFunction,
+    ) -> Option<(usize, LossFunction)> {
+        let last = self.layer_before(self.cell_index(output.cell).ok()?)?;
+        Some((last, self.layers().nth(last)?.layer.absorb_loss(loss)?))
     }
 
     /// Refuses a context that no layer of its cell reads.

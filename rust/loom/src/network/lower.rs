@@ -8,9 +8,10 @@ use super::placed::{PlacedLayer, at_layer};
 use super::ports::row_of;
 use crate::layers::{BoundParameter, BoundState, Context, Forward, Steps, Want};
 use crate::ops::{CacheType, Choose, Draw, Recall, Sampling, Slice};
-use crate::program::{Builder, Kind, ParameterRef, Phase, Value};
+use crate::program::{Builder, Kind, LayerValues, ParameterRef, Phase, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// One layer's forward lowering, kept for the backward one.
@@ -102,6 +103,8 @@ pub(crate) struct Backward<'a> {
     pub(crate) skips_parameters: bool,
     /// The gradients of the named outputs; taken out of that of the whole row where there are none.
     pub(crate) of_outputs: Vec<Value>,
+    /// For each of those, the layer whose input it is the gradient of: it has absorbed the output's loss.
+    pub(crate) absorbed: Vec<Option<usize>>,
     /// Who looks on, down to the first layer.
     pub(crate) observe: Option<Observe<'a>>,
 }
@@ -170,7 +173,8 @@ impl Lowered {
                 if by_itself == Some(index) {
                     value = last_step(b, value);
                 }
-                let layer_context = Context { carried: own, mask, ..network.context(placed, mode) };
+                let layer_context =
+                    Context { carried: own, mask, real: mask, ..network.context(placed, mode) };
                 let mut inputs = vec![value];
                 if placed.layer.takes_context() {
                     let source = context.ok_or_else(|| at_layer(placed, no_context()))?;
@@ -180,11 +184,12 @@ impl Lowered {
                     .layer
                     .forward(b, &layer_context, &inputs)
                     .map_err(|error| at_layer(placed, error))?;
+                mask = mask.filter(|_| placed.layer.steps() != Steps::Pooled);
                 if mode.pin_layers {
-                    b.ports.layers.push((placed.path.clone(), forward.values(value)));
+                    let values = LayerValues { real: mask, ..forward.values(value) };
+                    b.ports.layers.push((placed.path.clone(), values));
                 }
                 value = forward.output;
-                mask = mask.filter(|_| placed.layer.steps() != Steps::Pooled);
                 lowered.layers.push(LoweredLayer { inputs, forward, context: layer_context });
             }
             b.set_layer(None);
@@ -244,7 +249,8 @@ impl Lowered {
         gradient: Value,
         wanted: Backward<'_>,
     ) -> Result<Option<Value>> {
-        let Backward { skips_last, wants_input, skips_parameters, of_outputs, mut observe } = wanted;
+        let Backward { skips_last, wants_input, skips_parameters, of_outputs, absorbed, mut observe } =
+            wanted;
         b.set_phase(Phase::Backward);
         let placed: Vec<&PlacedLayer> = network.layers().collect();
         let trained: Vec<bool> = placed.iter().map(|p| !skips_parameters && network.is_trained(p)).collect();
@@ -254,6 +260,8 @@ impl Lowered {
         let count = self.layers.len() - usize::from(skips_last);
         // What is contributed to the gradient of each cell's output.
         let mut contributions: Vec<Vec<Value>> = vec![Vec::new(); self.cells.len()];
+        // What losses that layers have absorbed contribute to the gradients of those layers' inputs.
+        let mut to_inputs: BTreeMap<usize, Vec<Value>> = BTreeMap::new();
         if network.outputs.is_empty() {
             if let Some(last) = contributions.last_mut() {
                 last.push(gradient);
@@ -263,8 +271,11 @@ impl Lowered {
                 true => network.split_gradient(b, gradient),
                 false => of_outputs,
             };
-            for (output, part) in network.outputs.iter().zip(parts) {
-                contributions[network.cell_index(output.cell)?].push(part);
+            for (number, (output, part)) in network.outputs.iter().zip(parts).enumerate() {
+                match absorbed.get(number).copied().flatten() {
+                    Some(layer) => to_inputs.entry(layer).or_default().push(part),
+                    None => contributions[network.cell_index(output.cell)?].push(part),
+                }
             }
         }
         let mut input_gradient = None;
@@ -277,9 +288,15 @@ impl Lowered {
             let mut gradient = b.sum(&contributions[number]);
             let mut to_context = Vec::new();
             for index in cell.layers.clone().rev().filter(|index| (lowest..count).contains(index)) {
-                let Some(incoming) = gradient else { break };
+                let absorbed = to_inputs.remove(&index);
+                let Some(incoming) = gradient else {
+                    gradient = absorbed.and_then(|parts| b.sum(&parts));
+                    b.report_input_gradient(&self.layers[index].context.path, gradient);
+                    continue;
+                };
                 b.set_layer(Some(placed[index].path.clone()));
-                if let Some(observe) = &mut observe {
+                // What comes to a layer that has absorbed a loss lacks that loss.
+                if let Some(observe) = observe.as_mut().filter(|_| absorbed.is_none()) {
                     observe(b, index, incoming);
                 }
                 let layer = &self.layers[index];
@@ -292,7 +309,9 @@ impl Lowered {
                     .backward(b, &layer.context, &layer.inputs, &layer.forward, incoming, want)
                     .map_err(|error| at_layer(placed[index], error))?
                     .into_iter();
-                gradient = made.next().flatten();
+                let parts: Vec<Value> =
+                    made.next().flatten().into_iter().chain(absorbed.into_iter().flatten()).collect();
+                gradient = b.sum(&parts);
                 b.report_input_gradient(&layer.context.path, gradient);
                 to_context.extend(made.next().flatten());
             }

@@ -50,6 +50,7 @@ pub use crate::state::{Carried, Registry};
 pub use adapter::Adapter;
 pub(crate) use adapter::PlacedAdapter;
 pub(crate) use build::Beginning;
+pub use calibrate::InputRanges;
 pub use config::{CellConfig, LayerSettings, NetworkConfig};
 pub(crate) use entry::Entry;
 pub(crate) use feedback::{FeedbackKind, FeedbackMap, FeedbackMaps};

@@ -120,9 +120,9 @@ impl Network {
     pub fn layer_statistics_inside(&mut self) -> Result<Vec<LayerStatistics>> {
         self.passes.shown()?;
         if let Some(history) = &mut self.passes.newest {
-            let inner = history.run.program().ports().inner.iter().map(|layer| layer.values.output);
-            let outputs: Vec<Value> = inner.collect();
-            history.run.fetch(&outputs)?;
+            let inner = &history.run.program().ports().inner;
+            let shown: Vec<Value> = inner.iter().flat_map(|layer| layer.values.figured()).collect();
+            history.run.fetch(&shown)?;
         }
         Ok(self.statistics_inside(self.passes.shown()?))
     }
@@ -193,7 +193,7 @@ impl Network {
         kind: &'static str,
         values: &LayerValues,
     ) -> LayerStatistics {
-        in_precision!(self.precision, T => statistics::<T>(run, path, kind, values.output))
+        in_precision!(self.precision, T => statistics::<T>(run, path, kind, values))
     }
 }
 
@@ -211,8 +211,23 @@ fn tensor_of<T: Real>(run: &Run, value: Value, elements: Vec<T>) -> Result<Tenso
     Tensor::new(shape, elements)
 }
 
-fn statistics<T: Real>(run: &Run, path: &LayerPath, kind: &'static str, output: Value) -> LayerStatistics {
+fn statistics<T: Real>(
+    run: &Run,
+    path: &LayerPath,
+    kind: &'static str,
+    values: &LayerValues,
+) -> LayerStatistics {
+    let output = values.output;
     let elements = run.read::<T>(output);
+    let kept: Vec<T>;
+    let elements = match values.real.map(|real| run.read::<T>(real)) {
+        Some(real) if !real.is_empty() => {
+            let steps = elements.chunks((elements.len() / real.len()).max(1)).zip(real);
+            kept = steps.filter(|(_, real)| **real != T::ZERO).flat_map(|(step, _)| step).copied().collect();
+            &kept[..]
+        }
+        _ => elements,
+    };
     let count = elements.len().max(1) as f64;
     let (mut sum, mut squares, mut zeros, mut non_finite) = (0.0, 0.0, 0usize, 0usize);
     let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);

@@ -63,6 +63,8 @@ pub struct CellValues {
     pub states: Value,
     /// The gradient of it.
     pub gradient: Value,
+    /// Which steps are real, where some are padding.
+    pub mask: Option<Value>,
 }
 
 /// What a layer inside another read and made, and the gradient of what it made.
@@ -76,6 +78,8 @@ pub struct InnerGradient {
     pub output: Value,
     /// The gradient of that.
     pub gradient: Value,
+    /// Which steps of what it read and of what it made are real, where some are padding.
+    pub masks: [Option<Value>; 2],
 }
 
 /// What keys the random draws of a layer's steps, and of those of no layer.

@@ -143,12 +143,19 @@ pub struct LayerValues {
     pub output: Value,
     /// The gradient of what it read, as far as that goes through this layer; where it is kept and there is one.
     pub input_gradient: Option<Value>,
+    /// Which steps of what it handed on are real, by numbers other than 0, where some are padding.
+    pub real: Option<Value>,
 }
 
 impl LayerValues {
     /// Those there are.
-    fn all(&self) -> [Option<Value>; 4] {
-        [Some(self.input), self.preactivation, Some(self.output), self.input_gradient]
+    fn all(&self) -> [Option<Value>; 5] {
+        [Some(self.input), self.preactivation, Some(self.output), self.input_gradient, self.real]
+    }
+
+    /// What figures are made of.
+    pub(crate) fn figured(&self) -> impl Iterator<Item = Value> + use<> {
+        std::iter::once(self.output).chain(self.real)
     }
 }
 
@@ -219,10 +226,10 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// The outputs of layers that are pinned, those inside others as well.
+    /// The outputs of layers that are pinned, those inside others as well, and which of their steps are real.
     pub(crate) fn looked_at(&self) -> impl Iterator<Item = Value> + '_ {
-        let layers = self.layers.iter().map(|(_, values)| values.output);
-        layers.chain(self.inner.iter().map(|layer| layer.values.output))
+        let layers = self.layers.iter().map(|(_, values)| values);
+        layers.chain(self.inner.iter().map(|layer| &layer.values)).flat_map(LayerValues::figured)
     }
 
     /// Every value that somebody outside looks at or fills.

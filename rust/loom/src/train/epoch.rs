@@ -2,7 +2,7 @@
 
 use super::frames::MOST_OUTPUT_BYTES;
 use super::landing::{Fate, repeats};
-use super::step::{StepReport, left_out, step_values};
+use super::step::{StepReport, counts_nothing, step_values};
 use super::trainer::Trainer;
 use super::{Examples, Exchange, OnNonFinite, Rows, StepRows, TrainingConfig};
 use crate::network::Network;
@@ -221,9 +221,8 @@ impl Epoch {
             steps.push(FrameStep { values, rows: batch.len(), first_row: number * batch_size });
         }
         if steps.is_empty() {
-            // Every weight of the batch is zero: there is nothing to learn from, and no mean.
             let rate = step_values(&trainer.config, network, 0, trainer.total_steps).rate;
-            let report = left_out(network, rate);
+            let report = counts_nothing(network, rate);
             count_step(network, &report);
             reports.push(report);
             return Ok(true);

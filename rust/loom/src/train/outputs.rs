@@ -11,13 +11,15 @@ use super::own_loss::{Wanted, own_loss_and_gradient};
 use super::weighing::Weighing;
 use super::{OutputLoss, OwnLossConfig, Targets, TrainingConfig};
 use crate::error::in_context;
+use crate::layers::class_extents;
 use crate::network::{Lowered, NamedOutput, Network};
 use crate::ops::loss::validate_targets;
-use crate::ops::{Labels, Loss, LossFunction, Scale};
+use crate::ops::{Labels, Loss, LossFunction, OneHot, Scale};
 use crate::program::{Builder, Kind, Phase, Value};
 use crate::simd::Real;
 use crate::tensor::{Elements, Shape, Tensor, TensorView};
 use crate::{Error, Result, extents};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// How the targets of all outputs lie in a row.
@@ -64,8 +66,55 @@ impl TargetRow {
     }
 }
 
+/// A named output whose loss is computed from the input of the layer that makes it.
+pub(super) struct Absorbed {
+    /// The layer, by number.
+    pub(super) layer: usize,
+    output: Value,
+    target: Value,
+    class_targets: bool,
+}
+
+impl Absorbed {
+    /// What the output means, and its target in the same space.
+    pub(super) fn meaning(&self, b: &mut Builder) -> [Value; 2] {
+        let shape = b.shape(self.output).clone();
+        let (outer, classes, inner) = class_extents(&shape);
+        let target = match self.class_targets {
+            true => b.apply(OneHot { outer, classes, inner }, &[self.target], "target", shape),
+            false => self.target,
+        };
+        [self.output, target]
+    }
+}
+
+/// Which layers have absorbed the loss that comes after them.
+#[derive(Default)]
+pub(super) struct AbsorbedBy {
+    /// Whether the last layer has, whose own backward is then left out.
+    pub(super) last: bool,
+    /// Of each named output, whether the layer that makes it has.
+    pub(super) outputs: Vec<Option<Absorbed>>,
+}
+
+impl AbsorbedBy {
+    /// For each named output the layer that has absorbed its loss, by number.
+    pub(super) fn layers(&self) -> Vec<Option<usize>> {
+        self.outputs.iter().map(|taken| Some(taken.as_ref()?.layer)).collect()
+    }
+
+    /// What named outputs that layers make who have absorbed their losses mean, and their targets; by layer.
+    pub(super) fn meanings(&self, b: &mut Builder) -> BTreeMap<usize, [Value; 2]> {
+        let mut found = BTreeMap::new();
+        for taken in self.outputs.iter().flatten() {
+            found.entry(taken.layer).or_insert_with(|| taken.meaning(b));
+        }
+        found
+    }
+}
+
 /// Lowers the loss of every output, and their weighted sum. Returns what the sum is divided by, as the loss of a
-/// whole row of outputs.
+/// whole row of outputs, and for each output whether a layer has absorbed its loss.
 pub(super) fn lower(
     network: &Network,
     b: &mut Builder,
@@ -73,7 +122,7 @@ pub(super) fn lower(
     config: &TrainingConfig,
     weighing: Weighing,
     (labelled, gradient): (bool, bool),
-) -> Result<Loss> {
+) -> Result<(Loss, Vec<Option<Absorbed>>)> {
     b.set_phase(Phase::Loss);
     let all = losses(network, config, weighing, (labelled, gradient))?;
     let total = row_length(&all);
@@ -84,9 +133,9 @@ pub(super) fn lower(
     let mut start = 0;
     let weights = (count > 0).then(|| b.input("weight", Shape::from(count), Kind::Real));
     b.ports.sample_weight = weights;
-    let (mut rows, mut gradients) = (Vec::new(), Vec::new());
+    let (mut rows, mut gradients, mut taken) = (Vec::new(), Vec::new(), Vec::new());
     for ((output, of), places) in lowered.outputs.iter().zip(all).zip(places) {
-        let OutputOp { op, own, target: place, shape, factor } = of;
+        let OutputOp { op, own, absorbed, target: place, shape, factor } = of;
         let target = match op.class_targets {
             true => {
                 let labels = Labels { total, start: place.start, length: place.len() };
@@ -94,6 +143,8 @@ pub(super) fn lower(
             }
             false => crate::network::slice(b, targets, total, &place, shape.clone()),
         };
+        let class_targets = op.class_targets;
+        taken.push(absorbed.map(|layer| Absorbed { layer, output: *output, target, class_targets }));
         let weight = weights.map(|weights| match weighing {
             Weighing::Places(count) if count > 1 => {
                 start += places;
@@ -110,7 +161,8 @@ pub(super) fn lower(
                 (made.row_losses, made.output_gradient, counted(&made.op))
             }
             None => {
-                let reads: Vec<Value> = [*output, target].into_iter().chain(weight).collect();
+                let scores = absorbed.map_or(*output, |layer| lowered.layers[layer].inputs[0]);
+                let reads: Vec<Value> = [scores, target].into_iter().chain(weight).collect();
                 let counted = counted(&op);
                 let (losses, gradient) = b.apply_loss(op, &reads, shape.clone());
                 (losses, gradient, counted)
@@ -127,7 +179,7 @@ pub(super) fn lower(
     b.ports.row_losses = Some(sum);
     b.ports.output_gradient = gradients.first().copied();
     b.ports.output_gradients = gradients;
-    whole(network, weighing, gradient)
+    Ok((whole(network, weighing, gradient)?, taken))
 }
 
 /// How many weights of a row are of each output.
@@ -144,11 +196,18 @@ struct OutputOp {
     op: Loss,
     /// What is minimised in its place; the loss then says what targets are.
     own: Option<OwnLossConfig>,
+    /// The layer that has absorbed it, and whose input it is then computed from.
+    absorbed: Option<usize>,
     /// Where its targets lie in a row.
     target: Range<usize>,
     shape: Shape,
     /// How much its mean loss counts.
     factor: f64,
+}
+
+/// The loss of an output that is computed from the input of the layer that makes it, with that layer's number.
+fn absorb(network: &Network, named: &NamedOutput, given: &OutputLoss) -> Option<(usize, LossFunction)> {
+    network.absorb_loss_of(named, &given.loss.0).filter(|_| given.own_loss.is_none())
 }
 
 /// How many numbers a row of targets for all of them has.
@@ -196,7 +255,9 @@ fn losses(
         let label_smoothing = if smooths { config.label_smoothing } else { 0.0 };
         let options = LossOptions { label_smoothing, class_weight: class_weight.clone() };
         let classes = given.is_told_classes(labelled);
-        let mut op = loss_op(loss.0, &shape, classes, weighing, &options, gradient)
+        let absorbed = absorb(network, named, given);
+        let function = absorbed.map_or(loss.0, |(_, function)| function);
+        let mut op = loss_op(function, &shape, classes, weighing, &options, gradient)
             .map_err(|error| in_context(&format!("output \"{}\"", named.name), error))?;
         if length.is_some() && Some(&op.outer) != shape.first() {
             return Err(Error::Value(format!(
@@ -210,7 +271,8 @@ fn losses(
         let length = if classes { op.outer * op.inner } else { shape.len() };
         start += length;
         let own = own_loss.clone();
-        Ok(OutputOp { op, own, target: start - length..start, shape, factor: *factor })
+        let absorbed = absorbed.map(|(layer, _)| layer);
+        Ok(OutputOp { op, own, absorbed, target: start - length..start, shape, factor: *factor })
     };
     let shapes = network.named_output_shapes();
     let places = weights_of_outputs(network, weighing);

@@ -24,6 +24,8 @@ use std::sync::{Arc, OnceLock};
 pub enum OwnLossConfig {
     /// The mean of this over all elements, of which y is the output's and t the target's.
     Expression(String),
+    /// The same, by the name that messages tell.
+    Called(String, String),
     /// What [`provide_losses`]' function makes of this number.
     Provided(u64),
     /// The same, with class targets that are any whole numbers: they say what is alike, or where labels end.
@@ -93,7 +95,7 @@ impl OwnLossConfig {
     /// Refuses what no data could make right.
     pub(super) fn validate(&self) -> Result<()> {
         match self {
-            Self::Expression(text) => check_expression(text),
+            Self::Expression(text) | Self::Called(_, text) => check_expression(text),
             Self::Provided(_) | Self::Labelled(_) => Ok(()),
         }
     }
@@ -108,13 +110,11 @@ impl OwnLossConfig {
     ) -> Result<Lowered> {
         let shape = b.shape(output).clone();
         match self {
-            Self::Expression(text) => {
+            Self::Expression(text) | Self::Called(_, text) => {
                 let shaped = shaped(text, &shape)?;
-                if matches!(wanted.weighing, Weighing::Places(_)) && shaped.output() != shape {
-                    return Err(Error::Value(format!(
-                        "the loss \"{text}\" has sums over axes, and steps or pixels that count by weights of their \
-                         own, or steps of sequences of different lengths, need a loss for each element"
-                    )));
+                if matches!(wanted.weighing, Weighing::Places(_)) && !tells_places(&shaped, &shape) {
+                    let told = if let Self::Called(name, _) = self { name } else { text };
+                    return Err(adds_up_places(&format!("the loss \"{told}\"")));
                 }
                 let (value, sums) = b.evaluate(&shaped.value()?, vec![Some(output), Some(target)], "loss")?;
                 let [elements] = value[..] else {
@@ -150,6 +150,20 @@ fn shaped(text: &str, shape: &[usize]) -> Result<Shaped> {
     Expression::parse(text, &NAMES)?.shaped(text, shape, vec![Operand::Rows, Operand::Rows])
 }
 
+/// Whether an expression has a value, or some, for each place of outputs of this shape, such as a step or a pixel.
+fn tells_places(shaped: &Shaped, shape: &Shape) -> bool {
+    let ((outer, _, inner), (steps, _, pixels)) = (class_extents(&shaped.output()), class_extents(shape));
+    (outer, inner) == (steps, pixels)
+}
+
+/// What is told of a loss that has no value for each place.
+fn adds_up_places(what: &str) -> Error {
+    Error::Value(format!(
+        "{what} adds up over steps or pixels, and where these count by weights of their own, or steps are of sequences of \
+         different lengths, it takes a loss that has a value for each"
+    ))
+}
+
 /// The mean of what is minimised, and its gradient.
 fn mean(b: &mut Builder, elements: Value, wanted: Wanted) -> Result<(Value, Option<Value>, Loss)> {
     let shape = b.shape(elements).clone();
@@ -162,10 +176,11 @@ fn mean(b: &mut Builder, elements: Value, wanted: Wanted) -> Result<(Value, Opti
     Ok((row_losses, gradient, op))
 }
 
-/// The loss by expression of `output`, and its gradient with respect to `output`.
+/// The loss by expression of `output`, and its gradient with respect to `output`. A weight is one of a row, or of each
+/// of its places.
 ///
 /// # Errors
-/// [`Error::Value`] for a text that is no expression, [`Error::Shape`] for targets that do not fit.
+/// [`Error::Value`] for a text that is no expression, and for weights of places that it adds up over; [`Error::Shape`] for targets that do not fit.
 pub fn expression_loss_and_gradient(
     text: &str,
     output: TensorView<'_>,
@@ -190,7 +205,9 @@ pub(crate) fn own_loss_and_gradient(
     target: &Targets<'_>,
 ) -> Result<(f64, Tensor)> {
     match (own, output.elements()) {
-        (OwnLossConfig::Expression(text), _) => expression_loss_and_gradient(text, output, target, None),
+        (OwnLossConfig::Expression(text) | OwnLossConfig::Called(_, text), _) => {
+            expression_loss_and_gradient(text, output, target, None)
+        }
         (_, Elements::Float32(_)) => run_lowered::<f32>(own, &output, target),
         (_, Elements::Float64(_)) => run_lowered::<f64>(own, &output, target),
     }
@@ -272,14 +289,25 @@ fn run<T: Real>(
     output.copy_to(&mut arrays[0]);
     target.copy_real(None, &mut arrays[1]);
     let weights: Vec<f64> = weight.map_or_else(|| vec![1.0; rows], <[f64]>::to_vec);
-    if weights.len() != rows {
+    let (_, classes, inner) = class_extents(&shaped.output());
+    let (steps, _, pixels) = class_extents(&shape);
+    let by_place = weights.len() != rows;
+    if by_place && weights.len() != rows * steps * pixels {
         return Err(Error::Shape(format!("{} weights were given for {rows} rows", weights.len())));
+    }
+    if by_place && !tells_places(&shaped, &shape) {
+        return Err(adds_up_places("the loss"));
     }
     let plan = shaped.value()?;
     let mut made = compute(&plan, arrays, rows)?;
     let mut take = |number: usize| std::mem::take(&mut made[number]);
     let elements = take(plan.results[0]);
     let width = elements.len() / rows;
+    // What lies side by side and has one weight: a row, or without an axis of classes between, a place.
+    let (weights, width) = match by_place {
+        true => (of_elements(&weights, classes, inner), 1),
+        false => (weights, width),
+    };
     let divisor = weights.iter().sum::<f64>() * width as f64;
     let sums = elements.chunks_exact(width).zip(&weights);
     let total: f64 = sums.map(|(row, weight)| weight * row.iter().map(|x| x.to_f64()).sum::<f64>()).sum();
@@ -296,6 +324,12 @@ fn run<T: Real>(
     let mut made = compute(&plan, arrays, rows)?;
     let gradient = Tensor::new(output.shape(), std::mem::take(&mut made[plan.results[0]]))?;
     Ok((total / divisor, Some(gradient)))
+}
+
+/// The weight of each element, by those of places, `inner` of which lie side by side.
+fn of_elements(weights: &[f64], classes: usize, inner: usize) -> Vec<f64> {
+    let of_place = weights.chunks_exact(inner).flat_map(|side| std::iter::repeat_n(side, classes)).flatten();
+    of_place.copied().collect()
 }
 
 /// Runs a plan over whole arrays, the first of which are given; what stands under every number.

@@ -19,7 +19,7 @@ use super::shard_passes::{OneByOne, Together, nodes};
 use super::spare::Spare;
 use super::split;
 use super::states::take_on_states;
-use super::step::{Ended, StepReport, left_out, step_values};
+use super::step::{Ended, StepReport, counts_nothing, step_values};
 use super::summing::{halves, numbers, share};
 use super::times::{StepTimes, Watch, noted};
 use super::trainer::Trainer;
@@ -157,7 +157,7 @@ impl Trainer {
         let (cut, total) = self.cut::<T>(network, step, (shards, own.clone()), exchange)?;
         check_statistics(network, self.run.program(), &cut)?;
         if total == 0.0 {
-            return Ok(left_out(network, values.rate));
+            return Ok(counts_nothing(network, values.rate));
         }
         values.loss_divisor = total;
         values.batch_rows = cut.total() as u64;

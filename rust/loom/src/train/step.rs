@@ -20,7 +20,8 @@ const COPYING_SHARE: u32 = 20;
 /// What one step did.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepReport {
-    /// The loss over the step's rows.
+    /// The loss over the step's rows; NaN where they were left out because they were not finite, and 0 where none
+    /// counts.
     pub loss: f64,
     /// What the summed losses were divided by: the weight of this loss in a mean.
     pub weight: f64,
@@ -122,8 +123,7 @@ impl Trainer {
             total += self.fill::<T>(examples, rows)?;
         }
         if total == 0.0 {
-            // Every weight is zero: there is nothing to learn from, and no mean.
-            return Ok(left_out(network, values.rate));
+            return Ok(counts_nothing(network, values.rate));
         }
         values.loss_divisor = total;
         values.batch_rows = batches.iter().map(|(_, rows)| rows.len() as u64).sum();
@@ -196,6 +196,7 @@ impl Trainer {
             self.fetch_watched()?;
             let loss = self.summed_loss::<T>();
             if !loss.is_finite() && !self.recovers() {
+                report.loss = f64::NAN;
                 return Ok(Fate::NonFinite);
             }
             report.loss += loss / values.loss_divisor;
@@ -325,7 +326,8 @@ impl Trainer {
         }
         if fate == Fate::NonFinite && network.loss_scale().is_some_and(|now| now.may_be_too_large()) {
             network.optimizer_state.loss_scale.note_skipped_step();
-            return Ok(StepReport { rows: report.rows, ..left_out(network, report.rate) });
+            // It is the scaled gradients that were too large: the loss is what it is.
+            return Ok(StepReport { loss: report.loss, rows: report.rows, ..left_out(network, report.rate) });
         }
         // A loss that is not finite comes before any norm.
         let gradient_norm = report.gradient_norm.filter(|_| report.loss.is_finite());
@@ -410,6 +412,11 @@ pub(super) fn step_values(
         gradients_zeroed: true,
         ..StepValues::default()
     }
+}
+
+/// The report of a step in which every weight is zero: there is nothing to learn from, and no mean.
+pub(super) fn counts_nothing(network: &mut Network, rate: f64) -> StepReport {
+    StepReport { loss: 0.0, ..left_out(network, rate) }
 }
 
 /// The report of a step that moved nothing. The step counts, so that the next one draws anew;

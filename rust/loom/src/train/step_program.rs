@@ -3,7 +3,7 @@
 use super::TrainingConfig;
 use super::clip::{Clips, Updates, lower_clip, lower_foresight, lower_updates};
 use super::loss::{LossOptions, loss_op};
-use super::outputs;
+use super::outputs::{self, AbsorbedBy};
 use super::own_loss::Wanted;
 use super::penalize::lower_penalties;
 use super::plan::{Plan, top_layer};
@@ -17,10 +17,10 @@ use crate::ops::Loss;
 use crate::program::{Builder, Kind, Phase, Program, Rewrites, Value};
 use crate::tensor::Shape;
 
-/// Lowers the loss after the network, absorbed by its last layer where that can be.
+/// Lowers the loss after the network, absorbed by its last layer, or the last of each named output, where that can be.
 ///
 /// `class_targets` says whether targets are class indices; of named outputs, whether those whose losses take classes
-/// are told indices. Returns the loss operation and whether the last layer's own backward is left out.
+/// are told indices. Returns the loss operation and who has absorbed it.
 pub(super) fn lower_loss(
     network: &Network,
     b: &mut Builder,
@@ -29,10 +29,10 @@ pub(super) fn lower_loss(
     class_targets: bool,
     weighing: Weighing,
     gradient: bool,
-) -> Result<(Loss, bool)> {
+) -> Result<(Loss, AbsorbedBy)> {
     if !network.named_outputs().is_empty() {
-        let op = outputs::lower(network, b, lowered, config, weighing, (class_targets, gradient))?;
-        return Ok((op, false));
+        let (op, outputs) = outputs::lower(network, b, lowered, config, weighing, (class_targets, gradient))?;
+        return Ok((op, AbsorbedBy { last: false, outputs }));
     }
     b.set_phase(Phase::Loss);
     if let Some(own) = &config.own_loss {
@@ -51,7 +51,7 @@ pub(super) fn lower_loss(
         let made = own.lower(b, lowered.output, target, Wanted { weight, weighing, gradient, scaled })?;
         b.ports.row_losses = Some(made.row_losses);
         b.ports.output_gradient = made.output_gradient;
-        return Ok((made.op, false));
+        return Ok((made.op, AbsorbedBy::default()));
     }
     let absorbed = network.absorb_loss(&config.loss.0);
     let (function, scores) = match absorbed {
@@ -78,7 +78,7 @@ pub(super) fn lower_loss(
     let (row_losses, output_gradient) = b.apply_loss(op.clone(), &reads, shape);
     b.ports.row_losses = Some(row_losses);
     b.ports.output_gradient = output_gradient;
-    Ok((op, absorbed.is_some()))
+    Ok((op, AbsorbedBy { last: absorbed.is_some(), ..AbsorbedBy::default() }))
 }
 
 /// A training program, and its loss.
@@ -99,7 +99,7 @@ pub(super) fn compile(
             let loss = LoweredLoss { op: op.clone(), absorbed, gradient };
             tween::lower(network, &mut b, &lowered, config, tween, &loss, plan)?;
         }
-        _ => lower_backprop(network, &mut b, &lowered, config, (&op, absorbed), plan)?,
+        _ => lower_backprop(network, &mut b, &lowered, config, (&op, &absorbed), plan)?,
     }
     // A gradient that goes straight into its update cannot wait for those of other batches; and it
     // saves memory traffic on a CPU, where a GPU rather makes all updates at once.
@@ -114,15 +114,15 @@ fn lower_backprop(
     b: &mut Builder,
     lowered: &Lowered,
     config: &TrainingConfig,
-    (op, absorbed): (&Loss, bool),
+    (op, absorbed): (&Loss, &AbsorbedBy),
     plan: Plan,
 ) -> Result<()> {
     let mut watching = match &config.watch {
-        Some(watch) => Some(Watching::new(network, watch, false)?),
+        Some(watch) => Some(Watching::new(network, watch, false)?.over_real_steps(network, lowered)),
         None => None,
     };
     if let Some(gradient) = b.ports.output_gradient {
-        let top = top_layer(network, absorbed);
+        let top = top_layer(network, absorbed.last);
         if let Some(watching) = &watching {
             watching.ask_inside(b);
         }
@@ -134,7 +134,13 @@ fn lower_backprop(
         let watches = config.watch.is_some();
         let observe: Option<Observe<'_>> = if watches { Some(&mut observe) } else { None };
         let of_outputs = b.ports.output_gradients.clone();
-        let wanted = Backward { skips_last: absorbed, observe, of_outputs, ..Backward::default() };
+        let wanted = Backward {
+            skips_last: absorbed.last,
+            observe,
+            of_outputs,
+            absorbed: absorbed.layers(),
+            ..Backward::default()
+        };
         b.cells = watches.then(Vec::new);
         lowered.backward(network, b, gradient, wanted)?;
         if let Some(watching) = &mut watching {
@@ -145,8 +151,11 @@ fn lower_backprop(
             // behind the last layer, or there are several outputs, none does.
             let meaning_it = top..lowered.layers.len();
             if !meaning_it.is_empty() {
-                let meant = meaning(b, op, absorbed, lowered.output)?;
+                let meant = meaning(b, op, absorbed.last, lowered.output)?;
                 meaning_it.for_each(|layer| watching.target(b, lowered, layer, meant));
+            }
+            for (layer, meant) in absorbed.meanings(b) {
+                watching.target(b, lowered, layer, meant);
             }
         }
     }

@@ -113,7 +113,8 @@ pub(super) fn validate_labels(op: &Loss, labels: &[i32]) -> Result<()> {
     match labels.iter().position(|label| !known(label)) {
         None => Ok(()),
         Some(i) => Err(Error::Value(format!(
-            "class index {} of row {} is out of range: there are {} classes, numbered from 0 to {}",
+            "class index {} of row {} is out of range: there are {} classes, numbered from 0 to {}; what is not to count \
+             takes a weight of 0",
             labels[i],
             i / op.positions().max(1),
             op.classes,

@@ -8,15 +8,14 @@ use crate::simd::Real;
 /// Brings the sums in operands `first` and on into the memory.
 pub(super) fn collect<T: Real>(
     layout: MeasureMemory,
-    entries: &[(Entry, usize)],
+    entries: &[Entry],
     args: &Args<'_>,
     first: usize,
     memory: &mut [T],
 ) {
-    for (number, (entry, elements)) in entries.iter().enumerate() {
-        let place = &mut memory[layout.entry(*entry)..][..Measure::SUMS + 1];
-        let count = T::from_f64((args.rows * elements) as f64);
-        for (to, from) in place.iter_mut().zip(args.read::<T>(first + number).iter().chain([&count])) {
+    for (number, entry) in entries.iter().enumerate() {
+        let place = &mut memory[layout.entry(*entry)..][..Measure::SUMS];
+        for (to, from) in place.iter_mut().zip(args.read::<T>(first + number)) {
             *to = if args.accumulate { *to + *from } else { *from };
         }
     }

@@ -13,22 +13,41 @@ const HELD: usize = 128;
 /// Chunks of one task.
 const TASK: usize = 4;
 
+/// How many sums of products there are.
+const PRODUCTS: usize = Measure::SUMS - 1;
+
 /// The four sums of some elements.
-type Sums<T> = [T; Measure::SUMS];
+type Sums<T> = [T; PRODUCTS];
 
 impl Operation for Measure {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
-        let a = args.read::<T>(0);
+        let compares = self.what != Measured::Norm;
+        let mut count = args.read::<T>(0).len();
+        // What does not count is zero to both.
+        let [masked_a, masked_other] = match self.of_steps {
+            Some(length) => {
+                let mask = args.read::<T>(1 + usize::from(compares));
+                count = length * mask.iter().filter(|real| **real != T::ZERO).count();
+                let other = if compares { args.read::<T>(1) } else { &[] };
+                [args.read::<T>(0), other].map(|values| where_real(values, mask, length))
+            }
+            None => [Vec::new(), Vec::new()],
+        };
+        let masks = self.of_steps.is_some();
+        let a = if masks { &masked_a[..] } else { args.read::<T>(0) };
+        let wanted = match compares {
+            true if masks => &masked_other[..],
+            true => args.read::<T>(1),
+            false => &[],
+        };
         let other = match self.what {
             Measured::Norm => Other::None,
-            Measured::Target => Other::Target(args.read::<T>(1)),
-            Measured::Gradient(term) => {
-                Other::Gradient(args.read::<T>(1), T::from_f64(term.value(args.values)))
-            }
+            Measured::Target => Other::Target(wanted),
+            Measured::Gradient(term) => Other::Gradient(wanted, T::from_f64(term.value(args.values))),
         };
         let isa = args.cpu.isa();
-        let mut totals = [0.0; Measure::SUMS];
-        let mut sums = [[T::ZERO; Measure::SUMS]; HELD];
+        let mut totals = [0.0; PRODUCTS];
+        let mut sums = [[T::ZERO; PRODUCTS]; HELD];
         for (number, held) in a.chunks(HELD * CHUNK).enumerate() {
             let sums = &mut sums[..held.len().div_ceil(CHUNK)];
             args.cpu.pool().for_each_chunk(sums, TASK, |task, sums| {
@@ -42,11 +61,22 @@ impl Operation for Measure {
                 }
             }
         }
-        for (result, total) in args.write::<T>(0).iter_mut().zip(totals) {
+        for (result, total) in args.write::<T>(0).iter_mut().zip(totals.into_iter().chain([count as f64])) {
             *result = T::from_f64(total);
         }
         Ok(())
     }
+}
+
+/// Values whose steps, of so many elements, are zero where the mask is.
+fn where_real<T: Real>(values: &[T], mask: &[T], length: usize) -> Vec<T> {
+    let mut kept = values.to_vec();
+    for (step, real) in kept.chunks_mut(length.max(1)).zip(mask) {
+        if *real == T::ZERO {
+            step.fill(T::ZERO);
+        }
+    }
+    kept
 }
 
 /// What a value is compared with.
@@ -107,7 +137,7 @@ fn norm<V: Vector>(a: &[V::Element]) -> Sums<V::Element> {
 /// `target` makes the target of what is there and what it is compared with.
 #[inline(always)]
 fn pair<V: Vector>(a: &[V::Element], other: &[V::Element], target: impl Fn(V, V) -> V) -> Sums<V::Element> {
-    let mut sums = [V::splat(V::Element::ZERO); Measure::SUMS];
+    let mut sums = [V::splat(V::Element::ZERO); PRODUCTS];
     for (part, other) in a.chunks(LANES).zip(other.chunks(LANES)) {
         let a: V = load(part);
         let t = first_of(part.len(), target(a, load(other)));
@@ -117,7 +147,7 @@ fn pair<V: Vector>(a: &[V::Element], other: &[V::Element], target: impl Fn(V, V)
             *sum = *sum + product;
         }
     }
-    let mut totals = [V::Element::ZERO; Measure::SUMS];
+    let mut totals = [V::Element::ZERO; PRODUCTS];
     for (total, sum) in totals.iter_mut().zip(sums) {
         *total = sum.reduce_sum();
     }

@@ -18,6 +18,10 @@ impl GpuOperation for Measure {
             Measured::Norm => None,
             Measured::Target | Measured::Gradient(_) => Some(recorder.read(1)?),
         };
+        let mask = match self.of_steps {
+            Some(_) => Some(recorder.read(1 + usize::from(other.is_some()))?),
+            None => None,
+        };
         let mut parts = recorder.parts(a.elements, OFFSET_ELEMENTS)?;
         if parts.is_empty() {
             parts.push(0..0);
@@ -33,15 +37,27 @@ impl GpuOperation for Measure {
             let scaled = target.contains("control.");
             let mut shader = Shader::new("measure", include_str!("measure.wgsl"))
                 .section("TARGET", target)
-                .section("START", if part.start > 0 { "result[0]" } else { "vec4<f32>()" })
+                .section(
+                    "COUNTS",
+                    if mask.is_some() { "mask[at / constants.of_step] != 0.0" } else { "true" },
+                )
+                .section("PLACE", if mask.is_some() { "let at = constants.first + number;" } else { "" })
+                .flag("CONTINUES", part.start > 0)
                 .flag("ALONE", other.is_none())
+                .flag("MASKED", mask.is_some())
                 .section("JOIN", segment::join("join", "vec4<f32>", THREADS, "a + b"))
                 .read("value", "vec4<f32>", a.slice(part.start, part.len())?)
                 // How many workgroups are done, and 0 again in the end; then their sums' bits.
                 .write("shares", "atomic<u32>", shares)
-                .write("result", "vec4<f32>", result.clone());
+                .write("result", "f32", result.clone());
             if let Some(other) = &other {
                 shader = shader.read("other", "vec4<f32>", other.slice(part.start, part.len())?);
+            }
+            if let (Some(mask), Some(of_step)) = (&mask, self.of_steps) {
+                shader = shader
+                    .read("mask", "f32", mask.clone())
+                    .number("first", part.start)
+                    .number("of_step", of_step.max(1));
             }
             shader
                 .when(scaled, |shader| shader.control(recorder))
@@ -60,14 +76,14 @@ fn with_sums(
     mut shader: Shader,
     recorder: &Recorder<'_>,
     memory: MeasureMemory,
-    entries: &[(Entry, usize)],
+    entries: &[Entry],
     first: usize,
 ) -> Result<Shader> {
     let mut cases = String::new();
-    for (number, (entry, elements)) in entries.iter().enumerate() {
+    for (number, entry) in entries.iter().enumerate() {
         shader = shader.read(&format!("sums{number}"), "f32", recorder.read(first + number)?);
         cases += &format!(
-            "case {number}u: {{ value = sums{number}[min(part, {last}u)]; place = {place}u; elements = {elements}u; }}\n",
+            "case {number}u: {{ value = sums{number}[min(part, {last}u)]; place = {place}u; }}\n",
             last = Measure::SUMS - 1,
             place = memory.entry(*entry),
         );
@@ -81,7 +97,6 @@ impl GpuOperation for Collect {
             .threads(64)
             .constant("SUMS", Measure::SUMS)
             .write("memory", "f32", recorder.write(0)?)
-            .number("rows", recorder.rows())
             .number("accumulate", recorder.accumulate());
         with_sums(shader, recorder, self.memory, &self.entries, 0)?.groups(recorder, 1)
     }

@@ -79,9 +79,9 @@ pub struct Judge {
     pub explosion: Option<ExplosionRule>,
     /// Whether the gradient norm is looked at.
     pub has_norm: bool,
-    /// Where the sums that it reads go, and how many elements of a row they are over: of a step with one
-    /// batch, whose sums need no [`Collect`](super::Collect) of their own.
-    pub entries: Vec<(Entry, usize)>,
+    /// Where the sums that it reads go: of a step with one batch, whose sums need no [`Collect`](super::Collect) of
+    /// their own.
+    pub entries: Vec<Entry>,
 }
 
 impl Judge {

@@ -15,18 +15,14 @@ fn in_one_number(first: u32) -> f32 {
 
 // Brings the sums of this step into the memory, a thread a number.
 fn collect(thread: u32) {
-    let part = thread % (SUMS + 1u);
+    let part = thread % SUMS;
     var value = 0.0;
     var place = 0u;
-    var elements = 0u;
-    switch thread / (SUMS + 1u) {
+    switch thread / SUMS {
         #{CASES}
         default: {
             return;
         }
-    }
-    if part == SUMS {
-        value = f32(constants.rows) * f32(elements);
     }
     memory[place + part] = value;
 }

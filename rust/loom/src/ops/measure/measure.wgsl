@@ -1,5 +1,5 @@
-// The sums of a a, a t, t t and (a - t) (a - t) over a part of a value and its target, on top of those of
-// the parts before.
+// The sums of a a, a t, t t and (a - t) (a - t) over a part of a value and its target, and how many elements that is, on
+// top of those of the parts before.
 //
 // Every workgroup leaves the sums of its share; the one that is done last, whichever it is, adds them
 // all up, in the order of their numbers. What passes between workgroups goes through atomics: plain
@@ -7,11 +7,29 @@
 
 #{JOIN}
 
+const NUMBERS = 5u;
+
 var<workgroup> is_last: bool;
 
-fn sums_of(i: u32) -> vec4<f32> {
-    // What lies beyond the last element in its unit of four is nobody's.
-    let inside = vec4<u32>(4u * i) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(constants.elements);
+// Whether an element counts; what lies beyond the last one in its unit of four is nobody's.
+fn element_counts(number: u32) -> bool {
+    if number >= constants.elements {
+        return false;
+    }
+    #{PLACE}
+    return #{COUNTS};
+}
+
+fn unit_counts(i: u32) -> vec4<bool> {
+    return vec4<bool>(
+        element_counts(4u * i),
+        element_counts(4u * i + 1u),
+        element_counts(4u * i + 2u),
+        element_counts(4u * i + 3u),
+    );
+}
+
+fn sums_of(i: u32, inside: vec4<bool>) -> vec4<f32> {
     var a = value[i];
     if ALONE {
         a = select(vec4<f32>(), a, inside);
@@ -29,14 +47,22 @@ fn main(group: u32, thread: u32) {
     let units = (constants.elements + 3u) / 4u;
     let stride = constants.workgroups * THREADS;
     var sums = vec4<f32>();
+    var counted = 0.0;
     for (var i = group * THREADS + thread; i < units; i += stride) {
-        sums += sums_of(i);
+        let inside = unit_counts(i);
+        sums += sums_of(i, inside);
+        counted += dot(select(vec4<f32>(), vec4<f32>(1.0), inside), vec4<f32>(1.0));
     }
     let share = join(thread, sums);
+    var count = f32(constants.elements);
+    if MASKED {
+        count = join(thread, vec4<f32>(counted)).x;
+    }
     if thread == 0u {
         for (var part = 0u; part < 4u; part += 1u) {
-            atomicStore(&shares[1u + 4u * group + part], bitcast<u32>(share[part]));
+            atomicStore(&shares[1u + NUMBERS * group + part], bitcast<u32>(share[part]));
         }
+        atomicStore(&shares[5u + NUMBERS * group], bitcast<u32>(count));
     }
     storageBarrier();
     if thread == 0u {
@@ -45,14 +71,22 @@ fn main(group: u32, thread: u32) {
     if workgroupUniformLoad(&is_last) {
         storageBarrier();
         var one = vec4<f32>();
+        var own = 0.0;
         if thread < constants.workgroups {
             for (var part = 0u; part < 4u; part += 1u) {
-                one[part] = bitcast<f32>(atomicLoad(&shares[1u + 4u * thread + part]));
+                one[part] = bitcast<f32>(atomicLoad(&shares[1u + NUMBERS * thread + part]));
             }
+            own = bitcast<f32>(atomicLoad(&shares[5u + NUMBERS * thread]));
         }
         let sum = join(thread, one);
+        if MASKED {
+            count = join(thread, vec4<f32>(own)).x;
+        }
         if thread == 0u {
-            result[0] = #{START} + sum;
+            for (var part = 0u; part < 4u; part += 1u) {
+                result[part] = select(0.0, result[part], CONTINUES) + sum[part];
+            }
+            result[4] = select(0.0, result[4], CONTINUES) + count;
             atomicStore(&shares[0], 0u);
         }
     }

@@ -113,7 +113,7 @@ pub enum LayerFigure {
 
 /// Figures of one layer.
 const FIGURES: usize = 8;
-/// Sums of a value and its target, with the number of elements.
+/// Sums of a value and its target, the number of elements among them.
 const SUMS: usize = 5;
 /// Entries of each layer: its output, its cell state, its reconstruction.
 const KINDS: usize = 3;

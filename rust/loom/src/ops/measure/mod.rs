@@ -31,18 +31,25 @@ pub enum Measured {
 
 /// The sums of a², a·t, t² and (a - t)² over all elements of a value and of its target.
 ///
-/// Writes those four (without a batch axis); of a norm, the last three are 0.
+/// Writes those four and how many elements they are over (without a batch axis); of a norm, the second to fourth are 0.
 ///
 /// Order of sums: 4,096 elements by the 16-lane rule, those one after another in `f64`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measure {
     /// What is summed.
     pub what: Measured,
+    /// Elements of a step, where steps count by the last operand alone: those whose number there is not 0.
+    pub of_steps: Option<usize>,
 }
 
 impl Measure {
     /// How many numbers it makes.
-    pub const SUMS: usize = 4;
+    pub const SUMS: usize = 5;
+
+    /// Over all elements.
+    pub fn of(what: Measured) -> Self {
+        Self { what, of_steps: None }
+    }
 }
 
 impl fmt::Display for Measure {
@@ -62,8 +69,8 @@ impl fmt::Display for Measure {
 pub struct Collect {
     /// Where everything is.
     pub memory: MeasureMemory,
-    /// Where the sums of each operand go, and how many elements of a row they are over.
-    pub entries: Vec<(Entry, usize)>,
+    /// Where the sums of each operand go.
+    pub entries: Vec<Entry>,
 }
 
 impl Collect {

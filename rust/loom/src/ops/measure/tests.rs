@@ -4,8 +4,9 @@ use super::*;
 use crate::ops::testing::{Data, Setting, assert_close, numbers};
 use crate::simd::Real;
 
-fn plain<T: Real>(a: &[T], t: &[f64]) -> [f64; 4] {
-    let mut sums = [0.0; 4];
+fn plain<T: Real>(a: &[T], t: &[f64]) -> [f64; 5] {
+    let mut sums = [0.0; 5];
+    sums[4] = a.len() as f64;
     for (a, t) in a.iter().zip(t) {
         let a = a.to_f64();
         for (sum, x) in sums.iter_mut().zip([a * a, a * t, t * t, (a - t) * (a - t)]) {
@@ -18,15 +19,15 @@ fn plain<T: Real>(a: &[T], t: &[f64]) -> [f64; 4] {
 fn sums<T: Real>(len: usize, tolerance: f64) {
     let (a, other) = (numbers::<T>(1, len), numbers::<T>(2, len));
     let wide: Vec<f64> = other.iter().map(|x| x.to_f64()).collect();
-    let target = Setting::new(1, &[&a, &other], &[4]).result(&Measure { what: Measured::Target });
+    let target = Setting::new(1, &[&a, &other], &[5]).result(&Measure::of(Measured::Target));
     assert_close(&target, &plain(&a, &wide), tolerance * len as f64);
-    let mut setting = Setting::new(1, &[&a, &other], &[4]);
+    let mut setting = Setting::new(1, &[&a, &other], &[5]);
     setting.values.batch_rows = 3;
     let what = Measured::Gradient(Term::fixed(-0.1).times_rows());
     let moved: Vec<f64> = a.iter().zip(&wide).map(|(a, g)| a.to_f64() - 0.1 * 3.0 * g).collect();
-    assert_close(&setting.result(&Measure { what }), &plain(&a, &moved), tolerance * len as f64);
-    let norm = Setting::new(1, &[&a], &[4]).result(&Measure { what: Measured::Norm });
-    assert_close(&norm, &[plain(&a, &wide)[0], 0.0, 0.0, 0.0], tolerance * len as f64);
+    assert_close(&setting.result(&Measure::of(what)), &plain(&a, &moved), tolerance * len as f64);
+    let norm = Setting::new(1, &[&a], &[5]).result(&Measure::of(Measured::Norm));
+    assert_close(&norm, &[plain(&a, &wide)[0], 0.0, 0.0, 0.0, len as f64], tolerance * len as f64);
 }
 
 #[test]
@@ -34,6 +35,30 @@ fn sums_are_those_of_the_formula() {
     for len in [1, 15, 16, 17, 4096, 4097, 700_001] {
         sums::<f32>(len, 2e-7);
         sums::<f64>(len, 1e-15);
+    }
+}
+
+/// Steps of some elements, of which those count whose number is not 0.
+fn steps<T: Real>(steps: usize, length: usize) -> Setting<T> {
+    let mut mask = numbers::<T>(3, steps);
+    mask.iter_mut().step_by(3).for_each(|real| *real = T::ZERO);
+    Setting::new(1, &[&numbers(1, steps * length), &numbers(2, steps * length), &mask], &[5])
+}
+
+#[test]
+fn steps_that_are_padding_do_not_count() {
+    for (count, length) in [(1, 1), (2, 7), (4099, 3), (70, 1001)] {
+        let setting = steps::<f64>(count, length);
+        let [a, t, mask] = [0, 1, 2].map(|read| setting.reads[read].real().to_vec());
+        let real = |values: &[f64]| -> Vec<f64> {
+            let steps = values.chunks(length).zip(&mask);
+            steps.filter(|(_, real)| **real != 0.0).flat_map(|(step, _)| step.to_vec()).collect()
+        };
+        let found = setting.result(&Measure { what: Measured::Target, of_steps: Some(length) });
+        assert_close(&found, &plain(&real(&a), &real(&t)), 1e-10);
+        let alone = Setting::new(1, &[&a, &mask], &[5]);
+        let norm = alone.result(&Measure { what: Measured::Norm, of_steps: Some(length) });
+        assert_close(&norm, &[found[0], 0.0, 0.0, 0.0, found[4]], 1e-10);
     }
 }
 
@@ -169,21 +194,28 @@ mod on_gpu {
     fn sums_of_any_length() {
         for len in [1, 2, 63, 4099, 70_001] {
             let (a, other): (Vec<f32>, Vec<f32>) = (numbers(1, len), numbers(2, len));
-            let mut setting = Setting::new(1, &[&a, &other], &[4]);
+            let mut setting = Setting::new(1, &[&a, &other], &[5]);
             (setting.values.batch_rows, setting.values.loss_scale) = (8, 64.0);
-            check(Measure { what: Measured::Target }, &setting);
-            check(
-                Measure { what: Measured::Gradient(Term::fixed(-0.1).times_rows().over_scale(true)) },
-                &setting,
-            );
-            check(Measure { what: Measured::Norm }, &Setting::new(1, &[&a], &[4]));
+            check(Measure::of(Measured::Target), &setting);
+            check(Measure::of(Measured::Gradient(Term::fixed(-0.1).times_rows().over_scale(true))), &setting);
+            check(Measure::of(Measured::Norm), &Setting::new(1, &[&a], &[5]));
+        }
+    }
+
+    #[test]
+    fn sums_of_steps_that_count() {
+        for (count, length) in [(1, 1), (2, 7), (4099, 3), (70, 1001)] {
+            let setting = steps::<f32>(count, length);
+            check(Measure { what: Measured::Target, of_steps: Some(length) }, &setting);
+            let term = Term::fixed(-0.1).times_rows();
+            check(Measure { what: Measured::Gradient(term), of_steps: Some(length) }, &setting);
         }
     }
 
     #[test]
     fn sums_are_collected() {
-        let entries = vec![(Entry::Layer(1), 3), (Entry::Norm(2), 5), (Entry::Cell(0), 7)];
-        let mut setting = Setting::<f32>::new(4, &[&[1.0, 2.0, 3.0, 4.0], &[5.0; 4], &[6.0; 4]], &[]);
+        let entries = vec![Entry::Layer(1), Entry::Norm(2), Entry::Cell(0)];
+        let mut setting = Setting::<f32>::new(4, &[&[1.0, 2.0, 3.0, 4.0, 12.0], &[5.0; 5], &[6.0; 5]], &[]);
         setting.writes = vec![Data::Real(numbers(3, MEMORY.len()))];
         for accumulate in [false, true] {
             setting.accumulate = accumulate;
@@ -193,15 +225,15 @@ mod on_gpu {
 
     #[test]
     fn sums_may_come_with_the_judgement() {
-        let entries = vec![(Entry::Layer(1), 3), (Entry::Norm(2), 5)];
+        let entries = vec![Entry::Layer(1), Entry::Norm(2)];
         let op =
             Judge { entries: entries.clone(), ..judge(LinkBudget::Gain, Some(ExplosionRule::default())) };
-        let mut setting = Setting::<f32>::new(4, &[&[0.5; 4], &[1.0, 0.5, 3.0, 4.0], &[5.0; 4]], &[]);
+        let mut setting = Setting::<f32>::new(4, &[&[0.5; 4], &[1.0, 0.5, 3.0, 4.0, 12.0], &[5.0; 5]], &[]);
         let before: Vec<f32> = memory([0.5, 0.5]).into_iter().map(|x| x as f32 + 0.25).collect();
         setting.writes = vec![Data::Real(before.clone())];
         check(op.clone(), &setting);
         // As though they had been collected before.
-        let mut apart = Setting::<f32>::new(4, &[&[1.0, 0.5, 3.0, 4.0], &[5.0; 4]], &[]);
+        let mut apart = Setting::<f32>::new(4, &[&[1.0, 0.5, 3.0, 4.0, 12.0], &[5.0; 5]], &[]);
         apart.writes = vec![Data::Real(before)];
         let collected = apart.result(&Collect { memory: MEMORY, entries });
         let mut then = Setting::<f32>::new(4, &[&[0.5; 4]], &[]);

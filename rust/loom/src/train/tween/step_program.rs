@@ -11,6 +11,7 @@ use crate::train::clip::{
     Clips, Updates, exempt_parts, lower_clip, lower_look, lower_scale, lower_store_update, lower_updates,
     moved_by,
 };
+use crate::train::outputs::AbsorbedBy;
 use crate::train::plan::{Plan, Turn, top_layer};
 use crate::train::{TrainingConfig, Watching};
 use crate::{Error, Result};
@@ -18,8 +19,8 @@ use crate::{Error, Result};
 /// The loss of a program, as it has been lowered.
 pub(in crate::train) struct LoweredLoss {
     pub(in crate::train) op: Loss,
-    /// Whether the last layer has absorbed it.
-    pub(in crate::train) absorbed: bool,
+    /// Which layers have absorbed it.
+    pub(in crate::train) absorbed: AbsorbedBy,
     pub(in crate::train) gradient: Value,
 }
 
@@ -68,9 +69,9 @@ pub(in crate::train) fn lower(
 ) -> Result<()> {
     let turn = plan.turn;
     let gated = tween.watch.link_budget == crate::ops::measure::LinkBudget::Alignment;
-    let mut watching = Watching::new(network, &tween.watch, gated)?;
+    let mut watching = Watching::new(network, &tween.watch, gated)?.over_real_steps(network, lowered);
     let placed = network.layers().collect();
-    let top = top_layer(network, loss.absorbed);
+    let top = top_layer(network, loss.absorbed.last);
     let scaled = network.scales_loss();
     let lowering = Lowering { network, config: tween, lowered, placed, top, scaled };
     b.set_phase(Phase::Backward);
@@ -125,7 +126,7 @@ fn lower_targets(
     targets: &mut [Option<Value>],
 ) -> Result<()> {
     let Lowering { network, config, lowered, top, .. } = lowering;
-    let meant = meaning(b, &loss.op, loss.absorbed, lowered.output)?;
+    let meant = meaning(b, &loss.op, loss.absorbed.last, lowered.output)?;
     let pins = !b.ports.layers.is_empty();
     if config.mode == TargetMode::ChainRule {
         let term = watching.target_term();
@@ -144,8 +145,9 @@ fn lower_targets(
             }
         };
         let wanted = Backward {
-            skips_last: loss.absorbed,
+            skips_last: loss.absorbed.last,
             of_outputs: b.ports.output_gradients.clone(),
+            absorbed: loss.absorbed.layers(),
             observe: Some(&mut observe),
             ..Backward::default()
         };
@@ -199,6 +201,9 @@ fn lower_targets(
         if pins {
             b.ports.targets.push((layer, TargetValue::Value(meant[1])));
         }
+    }
+    for (layer, meant) in loss.absorbed.meanings(b) {
+        watching.target(b, lowered, layer, meant);
     }
     b.set_layer(None);
     Ok(())

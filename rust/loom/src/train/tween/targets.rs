@@ -211,7 +211,7 @@ impl<'a> Lowering<'a> {
                 }
             };
             if let Some(watching) = &mut watching {
-                watching.reconstruction(b, map.of, made, wanted);
+                watching.reconstruction(b, map.of, input, [made, wanted]);
             }
         }
         b.set_layer(None);

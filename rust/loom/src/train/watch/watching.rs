@@ -1,6 +1,7 @@
 //! Lowers the measures of every layer, the judgement on the step, and what updates need to follow it.
 
 use super::places::inside;
+use crate::layers::Steps;
 use crate::network::{Lowered, Network, Watch};
 use crate::ops::combination::Term;
 use crate::ops::measure::{Entry, ExplosionRule, MeasureMemory, Measured};
@@ -10,6 +11,7 @@ use crate::program::{Builder, InnerGradient, LayerPath, Phase, Value};
 use crate::state::WatchPlaces;
 use crate::tensor::Shape;
 use crate::{Error, Result};
+use std::collections::BTreeMap;
 
 /// The measures of a program while it is being lowered.
 pub(crate) struct Watching<'a> {
@@ -19,8 +21,10 @@ pub(crate) struct Watching<'a> {
     gated: bool,
     /// Whether losses, and with them gradients, are scaled.
     scaled: bool,
-    /// The sums to be collected: where they go, over how many elements a row, and what they are.
-    sums: Vec<(Entry, usize, Value)>,
+    /// Which steps of values are real, where some are padding.
+    masks: BTreeMap<Value, Value>,
+    /// The sums to be collected: where they go, and what they are.
+    sums: Vec<(Entry, Value)>,
     /// Where in the memory the squared norms of values are.
     norms: Vec<(Value, usize)>,
     norms_used: usize,
@@ -42,6 +46,7 @@ impl<'a> Watching<'a> {
             places,
             gated,
             scaled: network.scales_loss(),
+            masks: BTreeMap::new(),
             sums: Vec::new(),
             norms: Vec::new(),
             norms_used: 0,
@@ -49,6 +54,22 @@ impl<'a> Watching<'a> {
             paths_inside: inside(network, watch.depth)?.into_iter().map(|(path, _)| path).collect(),
             inside: Vec::new(),
         })
+    }
+
+    /// Leaves out steps that are padding.
+    pub(crate) fn over_real_steps(mut self, network: &Network, lowered: &Lowered) -> Self {
+        for (placed, layer) in network.layers().zip(&lowered.layers) {
+            let made = (placed.layer().steps() != Steps::Pooled).then_some(layer.forward.output);
+            self.note_mask(layer.context.mask, [Some(layer.inputs[0]), made]);
+        }
+        self
+    }
+
+    /// Notes which steps of values are real.
+    fn note_mask(&mut self, mask: Option<Value>, values: impl IntoIterator<Item = Option<Value>>) {
+        if let Some(mask) = mask {
+            self.masks.extend(values.into_iter().flatten().map(|value| (value, mask)));
+        }
     }
 
     /// Asks layers inside others for gradients of what they make, where those are measured.
@@ -60,8 +81,10 @@ impl<'a> Watching<'a> {
     /// targets, `term` times their gradients away; asks no more.
     pub(crate) fn inside(&mut self, b: &mut Builder, term: Term) {
         for (row, shown) in self.shown_inside(b) {
-            let op = Measure { what: Measured::Gradient(term) };
-            self.push(b, Entry::Layer(row), op, &[shown.output, shown.gradient]);
+            let what = Measured::Gradient(term);
+            self.note_mask(shown.masks[0], [Some(shown.input)]);
+            self.note_mask(shown.masks[1], [Some(shown.output)]);
+            self.push(b, Entry::Layer(row), what, &[shown.output, shown.gradient]);
             self.note_norm(shown.output, Entry::Layer(row));
             self.inside.push((row, [shown.input, shown.output]));
         }
@@ -70,9 +93,9 @@ impl<'a> Watching<'a> {
     /// As [`inside`](Self::inside), of a tick of a mesh.
     pub(crate) fn tick_inside(&mut self, b: &mut Builder, term: Term) {
         for (row, shown) in self.shown_inside(b) {
-            let op = Measure { what: Measured::Gradient(term) };
-            self.push(b, Entry::Layer(row), op, &[shown.output, shown.gradient]);
-            self.push(b, Entry::Norm(row), Measure { what: Measured::Norm }, &[shown.input]);
+            let what = Measured::Gradient(term);
+            self.push(b, Entry::Layer(row), what, &[shown.output, shown.gradient]);
+            self.push(b, Entry::Norm(row), Measured::Norm, &[shown.input]);
         }
     }
 
@@ -91,8 +114,8 @@ impl<'a> Watching<'a> {
     /// Measures a layer's output against its chain-rule target, from the gradient of the loss.
     pub(crate) fn gradient(&mut self, b: &mut Builder, lowered: &Lowered, layer: usize, gradient: Value) {
         let output = lowered.layers[layer].forward.output;
-        let op = Measure { what: Measured::Gradient(self.target_term()) };
-        self.push(b, Entry::Layer(layer), op, &[output, gradient]);
+        let what = Measured::Gradient(self.target_term());
+        self.push(b, Entry::Layer(layer), what, &[output, gradient]);
         self.note_norm(output, Entry::Layer(layer));
     }
 
@@ -104,7 +127,9 @@ impl<'a> Watching<'a> {
         layer: usize,
         [value, target]: [Value; 2],
     ) {
-        self.push(b, Entry::Layer(layer), Measure { what: Measured::Target }, &[value, target]);
+        // What an output means has its steps.
+        self.note_mask(self.masks.get(&lowered.layers[layer].forward.output).copied(), [Some(value)]);
+        self.push(b, Entry::Layer(layer), Measured::Target, &[value, target]);
         if value == lowered.layers[layer].forward.output {
             self.note_norm(value, Entry::Layer(layer));
         }
@@ -117,25 +142,37 @@ impl<'a> Watching<'a> {
             // A layer inside another one reports for the outer one, and for itself where it has a row.
             let outer = |path: &LayerPath| cell.path.indices().starts_with(path.indices());
             let Some(layer) = network.layers().position(|placed| outer(placed.path())) else { continue };
-            let op = Measure { what: Measured::Gradient(term) };
-            self.push(b, Entry::Cell(layer), op.clone(), &[cell.states, cell.gradient]);
+            let what = Measured::Gradient(term);
+            self.note_mask(cell.mask, [Some(cell.states)]);
+            self.push(b, Entry::Cell(layer), what, &[cell.states, cell.gradient]);
             if let Some(inner) = self.paths_inside.iter().position(|path| *path == cell.path) {
                 let row = self.places.memory.layers + inner;
-                self.push(b, Entry::Cell(row), op, &[cell.states, cell.gradient]);
+                self.push(b, Entry::Cell(row), what, &[cell.states, cell.gradient]);
             }
         }
     }
 
-    /// Measures what a layer's feedback map has made against what it was to make.
-    pub(crate) fn reconstruction(&mut self, b: &mut Builder, layer: usize, made: Value, wanted: Value) {
-        let op = Measure { what: Measured::Target };
-        self.push(b, Entry::Reconstruction(layer), op, &[made, wanted]);
+    /// Measures what a layer's feedback map has made of its `input` against what it was to make.
+    pub(crate) fn reconstruction(
+        &mut self,
+        b: &mut Builder,
+        layer: usize,
+        input: Value,
+        [made, wanted]: [Value; 2],
+    ) {
+        let what = Measured::Target;
+        self.note_mask(self.masks.get(&input).copied(), [Some(made)]);
+        self.push(b, Entry::Reconstruction(layer), what, &[made, wanted]);
     }
 
-    fn push(&mut self, b: &mut Builder, entry: Entry, op: Measure, reads: &[Value]) {
-        let elements = b.shape(reads[0]).len();
-        let sums = b.apply_fixed(op, reads, "sums", Shape::from(Measure::SUMS));
-        self.sums.push((entry, elements, sums));
+    fn push(&mut self, b: &mut Builder, entry: Entry, what: Measured, reads: &[Value]) {
+        let mask = self.masks.get(&reads[0]).copied();
+        debug_assert!(mask.is_none_or(|mask| b.shape(reads[0]).first() == b.shape(mask).first()));
+        let steps = mask.map_or(1, |mask| b.shape(mask).len());
+        let op = Measure { what, of_steps: mask.map(|_| b.shape(reads[0]).len() / steps) };
+        let reads: Vec<Value> = reads.iter().copied().chain(mask).collect();
+        let sums = b.apply_fixed(op, &reads, "sums", Shape::from(Measure::SUMS));
+        self.sums.push((entry, sums));
     }
 
     fn note_norm(&mut self, value: Value, entry: Entry) {
@@ -149,7 +186,7 @@ impl<'a> Watching<'a> {
         }
         let entry = Entry::Norm(self.norms_used);
         self.norms_used += 1;
-        self.push(b, entry, Measure { what: Measured::Norm }, &[value]);
+        self.push(b, entry, Measured::Norm, &[value]);
         self.note_norm(value, entry);
         self.places.memory.entry(entry)
     }
@@ -183,8 +220,8 @@ impl<'a> Watching<'a> {
     fn collect_sums(&mut self, b: &mut Builder) {
         let memory = self.places.measures(b);
         for group in std::mem::take(&mut self.sums).chunks(Collect::MOST) {
-            let entries = group.iter().map(|(entry, elements, _)| (*entry, *elements)).collect();
-            let reads: Vec<Value> = group.iter().map(|(_, _, sums)| *sums).collect();
+            let entries = group.iter().map(|(entry, _)| *entry).collect();
+            let reads: Vec<Value> = group.iter().map(|(_, sums)| *sums).collect();
             b.effect_of_batch(Collect { memory: self.places.memory, entries }, &reads, &[memory]);
         }
     }
@@ -197,9 +234,9 @@ impl<'a> Watching<'a> {
         [input, output]: [Value; 2],
         gradient: Value,
     ) {
-        let op = Measure { what: Measured::Gradient(self.target_term()) };
-        self.push(b, Entry::Layer(layer), op, &[output, gradient]);
-        self.push(b, Entry::Norm(layer), Measure { what: Measured::Norm }, &[input]);
+        let what = Measured::Gradient(self.target_term());
+        self.push(b, Entry::Layer(layer), what, &[output, gradient]);
+        self.push(b, Entry::Norm(layer), Measured::Norm, &[input]);
     }
 
     /// Measures a tick of a layer of a mesh against a target of any kind.
@@ -210,8 +247,8 @@ impl<'a> Watching<'a> {
         [input, output]: [Value; 2],
         target: Value,
     ) {
-        self.push(b, Entry::Layer(layer), Measure { what: Measured::Target }, &[output, target]);
-        self.push(b, Entry::Norm(layer), Measure { what: Measured::Norm }, &[input]);
+        self.push(b, Entry::Layer(layer), Measured::Target, &[output, target]);
+        self.push(b, Entry::Norm(layer), Measured::Norm, &[input]);
     }
 
     /// Collects the sums of a tick, which are added to those of the window's other ticks.
@@ -238,9 +275,9 @@ impl<'a> Watching<'a> {
         let forward = !self.layer_norms.is_empty();
         let norm = b.ports.gradient_norm.filter(|_| forward);
         let mut reads: Vec<Value> = [Some(losses), norm].into_iter().flatten().collect();
-        reads.extend(self.sums.iter().map(|(_, _, sums)| *sums));
+        reads.extend(self.sums.iter().map(|(_, sums)| *sums));
         let op = Judge {
-            entries: self.sums.iter().map(|(entry, elements, _)| (*entry, *elements)).collect(),
+            entries: self.sums.iter().map(|(entry, _)| *entry).collect(),
             memory: self.places.memory,
             norms: self.layer_norms.clone(),
             metric: self.watch.gap_metric,
