@@ -53,8 +53,8 @@ impl Packing {
                 // By numbers, not by iterators, of which compilers made calls, one or two a byte.
                 let own = &bytes[..whole.len()];
                 for number in 0..own.len() {
-                    for place in 0..PER {
-                        whole[number][place] = extended(own[number], place);
+                    for (place, code) in whole[number].iter_mut().enumerate() {
+                        *code = extended(own[number], place);
                     }
                 }
                 for (place, code) in rest.iter_mut().enumerate() {

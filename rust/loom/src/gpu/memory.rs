@@ -44,6 +44,15 @@ struct ListKey {
     turn: usize,
 }
 
+/// What was recorded for a step of training by itself.
+#[derive(Debug)]
+struct SingleStep {
+    rows: usize,
+    /// Whether what is not finite halts it.
+    halts: bool,
+    list: Arc<Vec<Dispatch>>,
+}
+
 /// The most lists kept: full and last batch, first and later contributions, parts of a step.
 const MAX_LISTS: usize = 64;
 
@@ -71,8 +80,7 @@ pub(crate) struct Memory {
     unsent: Mutex<Option<Unsent>>,
     temporaries: Temporaries,
     lists: Vec<(ListKey, Arc<Vec<Dispatch>>)>,
-    /// Steps of training by themselves, by their rows and whether what is not finite halts them.
-    steps: Vec<((usize, bool), Arc<Vec<Dispatch>>)>,
+    steps: Vec<SingleStep>,
     /// Which of the mirror's memory the lists were recorded over, and which memory of what is carried.
     generation: u64,
     carried: u64,
@@ -241,7 +249,8 @@ impl Memory {
 
     /// What was recorded for a step of training by itself, since memory was last [prepared](Self::prepare).
     pub(super) fn step(&self, rows: usize, halts: bool) -> Option<Arc<Vec<Dispatch>>> {
-        self.steps.iter().find(|(key, _)| *key == (rows, halts)).map(|(_, list)| list.clone())
+        let step = self.steps.iter().find(|step| step.rows == rows && step.halts == halts);
+        step.map(|step| step.list.clone())
     }
 
     /// Keeps it.
@@ -249,7 +258,7 @@ impl Memory {
         if self.steps.len() >= MAX_LISTS {
             self.steps.clear();
         }
-        self.steps.push(((rows, halts), list.clone()));
+        self.steps.push(SingleStep { rows, halts, list: list.clone() });
     }
 
     /// The dispatches of these phases, recorded unless they already are.

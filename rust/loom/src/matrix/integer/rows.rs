@@ -210,8 +210,8 @@ impl Kernel<f32> for Quantize<'_> {
                 }
             }
             (true, Form::Wide) => {
-                for (to, value) in self.codes.chunks_exact_mut(2).zip(self.a) {
-                    to.copy_from_slice(&(code_of(*value, scale) as u16).to_le_bytes());
+                for (to, value) in self.codes.as_chunks_mut().0.iter_mut().zip(self.a) {
+                    *to = (code_of(*value, scale) as u16).to_le_bytes();
                 }
             }
         }

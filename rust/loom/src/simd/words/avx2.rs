@@ -204,10 +204,10 @@ impl Decode for F32x16 {
             // Each lane's bit moved to the sign.
             let place = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
             let sign = _mm256_set1_epi32(i32::MIN);
-            let [left, right] = [_mm256_setzero_si256(), _mm256_set1_epi32(8)].map(|less| {
-                let moved = _mm256_sllv_epi32(bits, _mm256_sub_epi32(place, less));
-                _mm256_castsi256_ps(_mm256_and_si256(moved, sign))
-            });
+            let left = _mm256_and_si256(_mm256_sllv_epi32(bits, place), sign);
+            let later = _mm256_sub_epi32(place, _mm256_set1_epi32(8));
+            let right = _mm256_and_si256(_mm256_sllv_epi32(bits, later), sign);
+            let [left, right] = [_mm256_castsi256_ps(left), _mm256_castsi256_ps(right)];
             Self(_mm256_xor_ps(self.0, left), _mm256_xor_ps(self.1, right))
         })
     }
