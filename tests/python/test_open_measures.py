@@ -178,7 +178,7 @@ def test_observers_of_training_see_real_steps(device: str, request: Any) -> None
 
 
 def test_steps_that_a_layer_hides_are_measured() -> None:
-    """`Masked` finds steps that layers inside it are to leave out; they belong to the samples all the same."""
+    """`Masked` finds steps that layers inside it are to leave out; they belong to the samples."""
     x = RNG.normal(size=(4, 6, 2))
     x[1:, 3:] = 0.0
     net: Any = loom.Sequential([nn.Masked([nn.Dense(3)])], input_shape=(6, 2), precision="float64", seed=2)
