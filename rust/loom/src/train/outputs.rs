@@ -79,12 +79,21 @@ impl Absorbed {
     /// What the output means, and its target in the same space.
     pub(super) fn meaning(&self, b: &mut Builder) -> [Value; 2] {
         let shape = b.shape(self.output).clone();
-        let (outer, classes, inner) = class_extents(&shape);
-        let target = match self.class_targets {
-            true => b.apply(OneHot { outer, classes, inner }, &[self.target], "target", shape),
-            false => self.target,
-        };
-        [self.output, target]
+        [self.output, whole_target(b, self.target, &shape, self.class_targets)]
+    }
+}
+
+/// The target of an output of this shape, with ones and zeros where it is of classes.
+pub(in crate::train) fn whole_target(
+    b: &mut Builder,
+    target: Value,
+    shape: &Shape,
+    of_classes: bool,
+) -> Value {
+    let (outer, classes, inner) = class_extents(shape);
+    match of_classes {
+        true => b.apply(OneHot { outer, classes, inner }, &[target], "target", shape.clone()),
+        false => target,
     }
 }
 

@@ -343,7 +343,7 @@ impl<const BITS: usize, const QUADS: bool> Block<'_, BITS, QUADS> {
                     fours[i] = V::Words::splat(i32::from_le(a[i].cast::<i32>().read_unaligned()));
                     a[i] = a[i].wrapping_add(4);
                 }
-                #[allow(clippy::needless_range_loop, reason = "as above")]
+                #[allow(clippy::needless_range_loop, reason = "a zip would be a call, as above")]
                 for code in 0..per {
                     for (j, word) in words.into_iter().enumerate() {
                         let own = match BITS {

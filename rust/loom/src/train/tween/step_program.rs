@@ -5,13 +5,13 @@ use super::{TargetMode, TweenConfig};
 use crate::layers::class_extents;
 use crate::network::{Backward, FeedbackMap, Lowered, Network};
 use crate::ops::pointwise::Activation;
-use crate::ops::{Direction, Loss, LossFunction, OneHot, Pointwise, Softmax, Update};
+use crate::ops::{Direction, Loss, LossFunction, Pointwise, Softmax, Update};
 use crate::program::{Builder, Phase, TargetValue, Value};
 use crate::train::clip::{
     Clips, Updates, exempt_parts, lower_clip, lower_look, lower_scale, lower_store_update, lower_updates,
     moved_by,
 };
-use crate::train::outputs::AbsorbedBy;
+use crate::train::outputs::{AbsorbedBy, whole_target};
 use crate::train::plan::{Plan, Turn, top_layer};
 use crate::train::{TrainingConfig, Watching};
 use crate::{Error, Result};
@@ -36,10 +36,7 @@ pub(in crate::train) fn meaning(
     let target = b.ports.target.ok_or_else(missing)?;
     let shape = b.shape(output).clone();
     let (outer, classes, inner) = class_extents(&shape);
-    let target = match loss.class_targets {
-        true => b.apply(OneHot { outer, classes, inner }, &[target], "target", shape.clone()),
-        false => target,
-    };
+    let target = whole_target(b, target, &shape, loss.class_targets);
     let value = match loss.function {
         LossFunction::CrossEntropy { .. }
         | LossFunction::KullbackLeibler { .. }

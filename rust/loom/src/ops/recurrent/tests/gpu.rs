@@ -84,26 +84,30 @@ enum Staying {
 fn record_staying(op: &Recurrent, recorder: &mut Recorder<'_>, who: Staying) -> Result<()> {
     let missing = || Error::Internal("no workgroups that stay fit".into());
     for direction in 0..op.directions {
-        if let Staying::Alone = who {
-            if op.direction == Direction::Forward {
-                let shares = op.alone_forward(recorder).ok_or_else(missing)?;
-                let operands = ForwardOperands::new(op, recorder, direction)?;
-                op.record_alone_forward(recorder, operands, direction, &shares)?;
-            } else {
-                let shares = op.alone_backward(recorder).ok_or_else(missing)?;
-                let operands = BackwardOperands::new(op, recorder, direction)?;
-                op.record_alone_backward(recorder, operands, direction, &shares)?;
-            }
-            continue;
-        }
         if op.direction == Direction::Forward {
-            let shares = op.resident_forward(recorder).ok_or_else(missing)?;
             let operands = ForwardOperands::new(op, recorder, direction)?;
-            op.record_resident_forward(recorder, operands, direction, &shares)?;
+            match who {
+                Staying::Alone => {
+                    let shares = op.alone_forward(recorder).ok_or_else(missing)?;
+                    op.record_alone_forward(recorder, operands, direction, &shares)?;
+                }
+                Staying::Together => {
+                    let shares = op.resident_forward(recorder).ok_or_else(missing)?;
+                    op.record_resident_forward(recorder, operands, direction, &shares)?;
+                }
+            }
         } else {
-            let shares = op.resident_backward(recorder).ok_or_else(missing)?;
             let operands = BackwardOperands::new(op, recorder, direction)?;
-            op.record_resident_backward(recorder, operands, direction, &shares)?;
+            match who {
+                Staying::Alone => {
+                    let shares = op.alone_backward(recorder).ok_or_else(missing)?;
+                    op.record_alone_backward(recorder, operands, direction, &shares)?;
+                }
+                Staying::Together => {
+                    let shares = op.resident_backward(recorder).ok_or_else(missing)?;
+                    op.record_resident_backward(recorder, operands, direction, &shares)?;
+                }
+            }
         }
     }
     Ok(())
