@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from typing import Literal
 
 import numpy as np
 
@@ -31,6 +32,7 @@ def in_loom(
     device: str,
     checkpoints: bool,
     decomposed: bool,
+    saved: Literal["float16", "bfloat16"] | None,
 ) -> tuple[float, float]:
     """Returns milliseconds a step, and GiB of the device's memory."""
     net = llama(shape, dtype, precision, steps=TOKENS, checkpoints=checkpoints)
@@ -46,6 +48,7 @@ def in_loom(
         batch_size=1,
         device=device,
         verbose=False,
+        saved_activations=saved,
     )
     held: list[int] = []
     looking = LambdaCallback(on_epoch_end=lambda *_: held.append(loom.frame_statistics(device).memory))
@@ -151,11 +154,12 @@ def main() -> None:
     parser.add_argument("--precision", nargs="+", choices=["float32", "mixed"], default=["mixed"])
     parser.add_argument("--checkpoints", action="store_true", help="compute blocks again, in both")
     parser.add_argument("--decomposed", action="store_true", help="DoRA instead of LoRA, in both")
+    parser.add_argument("--saved", choices=["float16", "bfloat16"], help="what loom keeps activations in")
     parser.add_argument("--device", default="gpu")
     options = parser.parse_args()
     for precision in options.precision:
         for dtype in options.types:
-            told = (options.device, options.checkpoints, options.decomposed)
+            told = (options.device, options.checkpoints, options.decomposed, options.saved)
             step, memory = in_loom(options.shape, dtype, precision, *told)
             print(f"loom, {dtype}, {precision}: {step:.1f} ms a step, {memory:.2f} GiB", flush=True)
     try:

@@ -127,6 +127,8 @@ class Stepper:
                 "a mesh learns without regularizers and gradient_noise; leave them out, an optimizer's "
                 "weight_decay counts"
             )
+        if settings.saved_activations is not None:
+            raise ConfigError("a mesh keeps what its cells held as they held it; leave saved_activations out")
         refuse_of_steps(
             "a loom.Stepper",
             settings,

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         )
         label_smoothing: float
         metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]]
+        saved_activations: Literal["float16", "bfloat16"] | None
         accumulate: int
         depth_scale: Literal["none", "geometric", "inv_sqrt"] | float
         early_stopping: EarlyStopping | Mapping[str, Any] | None

@@ -25,6 +25,7 @@ __all__ = ["TrainingConfig", "by_output", "check_training"]
 _ON_NONFINITE = ("raise", "skip")
 _ON_INTERRUPT = ("stop", "raise")
 _EXCHANGES = ("float32", "float16", "int8")
+_SHORT_FLOATS = ("float16", "bfloat16")
 _METRIC_ALIASES = ("top_k",)
 _DEPTH_SCALES = ("none", "geometric", "inv_sqrt")
 
@@ -102,6 +103,13 @@ class TrainingConfig(Plain):
             `loom.metrics.names()` lists all, those of scikit-learn behind "sklearn.", objects of
             `loom.metrics`, or any callable(outputs, targets) -> float. loom's own count what was
             predicted in a step that exploded, too.
+        saved_activations: In what activations wait for the backward pass: "float16" or "bfloat16" take half of
+            the memory that float32 does. The forward pass and all sums stay as they are; gradients are those
+            at rounded activations, as with PyTorch's autocast. A float16 has 11 significant bits, and
+            what is beyond 65,504 is infinite, so that such a step is not finite; a bfloat16 has 8, and
+            the range of float32. In mixed precision on a GPU, whose products round to float16 anyway,
+            "float16" changes nothing for these. Masks, indices and statistics stay as they are, and so
+            do activations that somebody looks at. Of backpropagation alone; None keeps all as computed.
         accumulate: Over how many batches gradients add up before one update.
         depth_scale: How the learning rate changes with a layer's depth, layer i of
             N: "none", "geometric" (1.1 ** i), "inv_sqrt" (1 / sqrt(N - i)), or a number f above
@@ -162,6 +170,7 @@ class TrainingConfig(Plain):
     ) = None
     label_smoothing: float = 0.0
     metrics: Sequence[MetricLike] | Mapping[str, Sequence[MetricLike]] = ()
+    saved_activations: Literal["float16", "bfloat16"] | None = None
     accumulate: int = 1
     depth_scale: Literal["none", "geometric", "inv_sqrt"] | float = "none"
     early_stopping: EarlyStopping | Mapping[str, Any] | None = None
@@ -225,6 +234,8 @@ class TrainingConfig(Plain):
                 f"{where}: gradients that are held in parts travel as they are; "
                 'set exchange="float32", or split_gradients=False'
             )
+        if self.saved_activations is not None:
+            choice(where, "saved_activations", self.saved_activations, _SHORT_FLOATS)
         if self.validation_batch_size is not None:
             settings["validation_batch_size"] = whole(
                 where, "validation_batch_size", self.validation_batch_size, least=1
@@ -259,6 +270,8 @@ class TrainingConfig(Plain):
             del settings["regularizers"]
         if not settings["gradient_noise"]:
             del settings["gradient_noise"]
+        if settings["saved_activations"] is None:
+            del settings["saved_activations"]
         return settings
 
     @property

@@ -1,5 +1,6 @@
 //! Runs phases of a program in one frame, whose dispatches are recorded once.
 
+use super::dispatch::Dispatch;
 use super::memory::{Memory, Stored};
 use super::mirror::of_gpu;
 use super::steps::{control_before, encode_step};
@@ -42,9 +43,10 @@ pub(crate) fn execute(
     // What goes forwards alone comes to no verdict.
     memory.set_control(control_before(first), *phases.end() == Phase::Forward)?;
     let mut frame = memory.frame()?;
-    for number in 0..values.len() {
-        list.iter().for_each(|dispatch| frame.record(dispatch, number as u32));
-    }
+    let steps = 0..values.len() as u32;
+    let all: Vec<(&Dispatch, u32)> =
+        steps.flat_map(|number| list.iter().map(move |dispatch| (dispatch, number))).collect();
+    frame.record_all(&all);
     if fetches {
         memory.hold_back(frame.finish_unsent(values.len())?);
     } else {
@@ -103,9 +105,10 @@ pub(crate) fn execute_ticks(
     memory.set_table(&table)?;
     memory.set_control(control_before(&first.values), *phases.end() == Phase::Forward)?;
     let mut frame = memory.frame()?;
-    for (number, list) in lists.iter().enumerate() {
-        list.iter().for_each(|dispatch| frame.record(dispatch, number as u32));
-    }
+    let steps = lists.iter().zip(0u32..);
+    let all: Vec<(&Dispatch, u32)> =
+        steps.flat_map(|(list, number)| list.iter().map(move |dispatch| (dispatch, number))).collect();
+    frame.record_all(&all);
     frame.finish(ticks.len())?;
     note_writes(program, registry, &phases)
 }

@@ -2,8 +2,9 @@
 
 use super::Gpu;
 use super::device::buffer;
-use super::dispatch::{Dispatch, Work as Doing};
+use super::dispatch::{Bound, Dispatch, Work as Doing};
 use super::pipeline::Pipeline;
+use super::recording;
 use super::steps::STEP_BYTES;
 use super::timer::Timer;
 use super::unsent::Unsent;
@@ -79,21 +80,11 @@ impl<'a> Frame<'a> {
         let (timer, before) = (&mut self.timer, &mut self.before);
         let (_, pass) = self.open.get_or_insert_with(|| {
             let mut commands = before.take().unwrap_or_else(|| Unsent::new(gpu));
-            let timestamp_writes = timer.as_mut().and_then(Timer::next_pass);
-            let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
-            let mut pass = commands.encoder.begin_compute_pass(&descriptor).forget_lifetime();
-            pass.set_bind_group(1, table, &[]);
+            let timestamps = timer.as_mut().and_then(Timer::next_pass);
+            let pass = begin_pass(&mut commands, table, timestamps);
             (commands, pass)
         });
-        pass.set_pipeline(pipeline);
-        pass.set_bind_group(0, &bound.bindings, &[]);
-        // The step's number comes before the kernel's own constants.
-        pass.set_immediates(0, bytemuck::bytes_of(&(step + dispatch.ahead)));
-        if let Some(own @ [_, ..]) = bound.constants.get(1..) {
-            pass.set_immediates(4, bytemuck::cast_slice(own));
-        }
-        let [width, height, lists] = bound.groups;
-        pass.dispatch_workgroups(width, height, lists);
+        put(pass, bound, pipeline, step + dispatch.ahead);
         if let Some(timer) = timer {
             timer.after(pass, bound.pipeline.label());
         }
@@ -104,6 +95,24 @@ impl<'a> Frame<'a> {
             self.enough = (2 * self.enough).min(LARGEST_SUBMIT);
             self.submit();
         }
+    }
+
+    /// Adds dispatches, each as that of a step's number; where they are many, several threads record them.
+    pub(super) fn record_all(&mut self, dispatches: &[(&Dispatch, u32)]) {
+        let kernels = || dispatches.iter().all(|(dispatch, _)| matches!(dispatch.work, Doing::Kernel(_)));
+        let whole = self.open.is_none() && self.timer.is_none() && !self.gpu.cuts_every_dispatch();
+        if !(whole && self.refused.is_ok() && dispatches.len() >= recording::FEWEST && kernels()) {
+            return dispatches.iter().for_each(|(dispatch, step)| self.record(dispatch, *step));
+        }
+        let (first, last) = dispatches.split_at(dispatches.len() - recording::LAST);
+        let parts = recording::parts(first);
+        let recorded = recording::submit(self.gpu, self.table, &parts, self.before.take());
+        self.submits += parts.len() as u64;
+        self.dispatches += first.len() as u64;
+        if recorded.is_err() {
+            return self.refused = recorded;
+        }
+        last.iter().for_each(|(dispatch, step)| self.record(dispatch, *step));
     }
 
     /// Cuts the frame: waits for all that was recorded, and has the host compute.
@@ -182,6 +191,36 @@ impl<'a> Frame<'a> {
         self.gpu.check()?;
         self.refused
     }
+}
+
+/// Begins a pass whose kernels read this step table.
+pub(super) fn begin_pass(
+    commands: &mut Unsent,
+    table: &wgpu::BindGroup,
+    timestamp_writes: Option<wgpu::ComputePassTimestampWrites<'_>>,
+) -> wgpu::ComputePass<'static> {
+    let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
+    let mut pass = commands.encoder.begin_compute_pass(&descriptor).forget_lifetime();
+    pass.set_bind_group(1, table, &[]);
+    pass
+}
+
+/// Adds a kernel to a pass, as that of step number `step`.
+pub(super) fn put(
+    pass: &mut wgpu::ComputePass<'_>,
+    bound: &Bound,
+    pipeline: &wgpu::ComputePipeline,
+    step: u32,
+) {
+    pass.set_pipeline(pipeline);
+    pass.set_bind_group(0, &bound.bindings, &[]);
+    // The step's number comes before the kernel's own constants.
+    pass.set_immediates(0, bytemuck::bytes_of(&step));
+    if let Some(own @ [_, ..]) = bound.constants.get(1..) {
+        pass.set_immediates(4, bytemuck::cast_slice(own));
+    }
+    let [width, height, lists] = bound.groups;
+    pass.dispatch_workgroups(width, height, lists);
 }
 
 /// A table with room for what changes in so many steps.

@@ -44,14 +44,32 @@ struct ListKey {
     turn: usize,
 }
 
-/// What was recorded for a step of training by itself.
-#[derive(Debug)]
-struct SingleStep {
-    rows: usize,
+/// What tells recorded steps of training apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StepKey {
+    /// Of this step, none where it only gathers the first batch of a frame.
+    pub(super) rows: Option<usize>,
+    /// Of the step after it, whose batch it gathers.
+    pub(super) next: Option<usize>,
     /// Whether what is not finite halts it.
-    halts: bool,
-    list: Arc<Vec<Dispatch>>,
+    pub(super) halts: bool,
+    /// What it keeps for the caller, in elements.
+    pub(super) keeps: [Option<usize>; 2],
+    /// The memory of the examples that it gathers, by its number.
+    pub(super) examples: Option<usize>,
 }
+
+/// Memory that steps of a frame leave something in for the caller.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Left {
+    /// What they have come to.
+    Outcomes,
+    Outputs,
+    Measures,
+}
+
+/// The most elements that steps leave in memory which is kept.
+const MOST_LEFT: usize = 1 << 18;
 
 /// The most lists kept: full and last batch, first and later contributions, parts of a step.
 const MAX_LISTS: usize = 64;
@@ -73,14 +91,15 @@ pub(crate) struct Memory {
     control: Operand,
     /// What the control holds, where no kernel has written it since.
     control_content: Option<[u32; CONTROL_WORDS]>,
-    outcomes: Option<Operand>,
+    /// By what is [left](Left) there.
+    left: [Option<Operand>; 3],
     /// What the next frame copies first.
     outbox: Mutex<Outbox>,
     /// What the next frame, or who fetches, goes on with.
     unsent: Mutex<Option<Unsent>>,
     temporaries: Temporaries,
     lists: Vec<(ListKey, Arc<Vec<Dispatch>>)>,
-    steps: Vec<SingleStep>,
+    steps: Vec<(StepKey, Arc<Vec<Dispatch>>)>,
     /// Which of the mirror's memory the lists were recorded over, and which memory of what is carried.
     generation: u64,
     carried: u64,
@@ -111,7 +130,7 @@ impl Memory {
             row_places: None,
             control,
             control_content: None,
-            outcomes: None,
+            left: Default::default(),
             outbox: Mutex::default(),
             unsent: Mutex::default(),
             temporaries: Temporaries::default(),
@@ -147,18 +166,27 @@ impl Memory {
         &self.control
     }
 
-    /// Where a frame's steps leave what they have come to; memory that is kept from frame to frame.
-    pub(super) fn outcomes(&mut self, words: usize) -> Result<Operand> {
-        let held = match self.outcomes.take() {
-            Some(held) if held.elements >= words => held,
+    /// Where a frame's steps leave something, in so many elements: memory that is kept from frame to frame unless it
+    /// is much, which is told, too.
+    pub(super) fn left(&mut self, what: Left, elements: usize) -> Result<(Operand, bool)> {
+        let label = match what {
+            Left::Outcomes => "outcomes of steps",
+            Left::Outputs => "kept outputs",
+            Left::Measures => "kept measures",
+        };
+        if elements > MOST_LEFT {
+            return Ok((Operand::allocate(&*self.gpu, label, elements)?, false));
+        }
+        let held = match self.left[what as usize].take() {
+            Some(held) if held.elements >= elements => held,
             _ => {
                 // Recorded over what there was.
                 self.steps.clear();
-                Operand::allocate(&*self.gpu, "outcomes of steps", words.next_power_of_two())?
+                Operand::allocate(&*self.gpu, label, elements.next_power_of_two())?
             }
         };
-        self.outcomes = Some(held.clone());
-        Ok(held)
+        self.left[what as usize] = Some(held.clone());
+        Ok((held, true))
     }
 
     /// A frame whose kernels read the table, behind what was sent and held back before it.
@@ -247,18 +275,19 @@ impl Memory {
         Ok(())
     }
 
-    /// What was recorded for a step of training by itself, since memory was last [prepared](Self::prepare).
-    pub(super) fn step(&self, rows: usize, halts: bool) -> Option<Arc<Vec<Dispatch>>> {
-        let step = self.steps.iter().find(|step| step.rows == rows && step.halts == halts);
-        step.map(|step| step.list.clone())
+    /// What was recorded for a step of training, since memory was last [prepared](Self::prepare).
+    pub(super) fn step(&self, key: StepKey) -> Option<Arc<Vec<Dispatch>>> {
+        self.steps.iter().find(|(known, _)| *known == key).map(|(_, list)| list.clone())
     }
 
-    /// Keeps it.
-    pub(super) fn keep_step(&mut self, rows: usize, halts: bool, list: &Arc<Vec<Dispatch>>) {
+    /// Keeps it, and none over other examples: those could not be let go of.
+    pub(super) fn keep_step(&mut self, key: StepKey, list: &Arc<Vec<Dispatch>>) {
+        let others = |(known, _): &(StepKey, _)| known.examples == key.examples;
+        self.steps.retain(others);
         if self.steps.len() >= MAX_LISTS {
             self.steps.clear();
         }
-        self.steps.push(SingleStep { rows, halts, list: list.clone() });
+        self.steps.push((key, list.clone()));
     }
 
     /// The dispatches of these phases, recorded unless they already are.

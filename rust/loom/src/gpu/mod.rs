@@ -40,6 +40,7 @@ mod frame;
 mod memory;
 mod mirror;
 mod pipeline;
+mod recording;
 mod repeating;
 mod sending;
 mod staging;

@@ -5,6 +5,12 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+/// Processors that this process may use. Asking the system reads files, and takes as long as a small kernel.
+pub(super) fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
 /// How operands are bound.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pattern {
@@ -147,7 +153,7 @@ impl Pipelines {
     /// Compiles whatever is not compiled yet, on all processors: drivers take milliseconds for each.
     pub(super) fn compile(&self, device: &wgpu::Device, pipelines: &[Arc<Pipeline>]) {
         let waiting: Vec<_> = pipelines.iter().filter(|pipeline| pipeline.made.get().is_none()).collect();
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(waiting.len());
+        let threads = processors().min(waiting.len());
         if threads <= 1 {
             waiting.iter().for_each(|pipeline| {
                 let _ = pipeline.get(device, self.checked);

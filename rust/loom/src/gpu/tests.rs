@@ -3,6 +3,7 @@
 use super::dispatch::{Dispatch, Work, schedule};
 use super::frame::Frame;
 use super::frame::new_table;
+use super::recording;
 use super::steps::encode_step;
 use super::temporaries::Temporaries;
 use super::testing::gpu;
@@ -101,6 +102,42 @@ fn calls_of_one_kernel_that_wait_for_nothing_of_each_other_are_one_dispatch() ->
         assert_eq!(read(&gpu, end)?, expected);
     }
     assert_eq!(read(&gpu, &other)?, [0.0, 1.0, 2.0].map(|x: f32| ((x * 2.0 + 1.5) * 2.0 + 2.5) * 2.0 + 7.5));
+    Ok(())
+}
+
+/// Each result is made of the one before, so that no other order gives the same bits.
+#[test]
+fn what_several_threads_record_runs_in_order() -> Result<()> {
+    let Some(gpu) = gpu() else { return Ok(()) };
+    let halve = ADD.replace("* 2.0", "* 0.5");
+    for count in [recording::FEWEST - 1, recording::FEWEST, 901] {
+        let memory = [Operand::allocate(&*gpu, "test", 1)?, Operand::allocate(&*gpu, "test", 1)?];
+        let mut recorder = recorder(&gpu)?;
+        let rate = |step: usize| (step % 7) as f32 / 8.0;
+        let mut expected = 0f32;
+        for step in 0..count {
+            Shader::new("halve", halve.as_str())
+                .threads(1)
+                .read("source", "f32", memory[step % 2].clone())
+                .write("sink", "f32", memory[(step + 1) % 2].clone())
+                .number("elements", 1usize)
+                .number("add", step)
+                .elements(&mut recorder, 1)?;
+            expected = expected * 0.5 + step as f32 + rate(step);
+        }
+        let (table, group) = new_table(&gpu, count)?;
+        let values =
+            (0..count).map(|step| StepValues { rate: f64::from(rate(step)), ..StepValues::default() });
+        let rows: Vec<u8> = values.flat_map(|values| encode_step(&values, 0)).collect();
+        gpu.upload(&table, 0, &rows);
+        let dispatches = Dispatch::all(&gpu, recorder.recorded, 0);
+        gpu.compile(&dispatches)?;
+        let all: Vec<(&Dispatch, u32)> = dispatches.iter().zip(0u32..).collect();
+        let mut frame = Frame::begin(&gpu, &group);
+        frame.record_all(&all);
+        frame.finish(count)?;
+        assert_eq!(read(&gpu, &memory[count % 2])?, [expected], "{count} dispatches");
+    }
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 use super::Gpu;
 use super::dispatch::{Dispatch, schedule};
 use super::execute::note_writes;
-use super::memory::{Memory, Stored};
+use super::memory::{Left, Memory, StepKey, Stored};
 use super::mirror::of_gpu;
 use super::staging::MOST_KEPT;
 use super::steps::{STEP_BYTES, control_before, encode_step};
@@ -122,19 +122,30 @@ pub(crate) fn train_frame(
     memory.set_table(&table)?;
     let first = steps.first().map(|step| step.values.clone()).unwrap_or_default();
     memory.set_control(control_before(&first), false)?;
-    let outcomes = memory.outcomes(steps.len() * OUTCOME_WORDS)?;
+    // All that fits memory which is kept from frame to frame has steps recorded once.
+    let mut kept_whole = true;
+    let mut left = |what, elements| -> Result<Operand> {
+        let (operand, is_kept) = memory.left(what, steps.len() * elements)?;
+        kept_whole &= is_kept;
+        Ok(operand)
+    };
+    let outcomes = left(Left::Outcomes, OUTCOME_WORDS)?;
     let outputs = match kept {
-        Some(elements) => Some((Operand::allocate(&*gpu, "kept outputs", steps.len() * elements)?, elements)),
+        Some(elements) => Some((left(Left::Outputs, elements)?, elements)),
         None => None,
     };
-    let figures = match &watch {
-        Some(places) => {
-            let kept = places.memory.kept();
-            Some((Operand::allocate(&*gpu, "kept measures", steps.len() * kept)?, kept))
-        }
+    let figures = match watch.as_ref().map(|places| places.memory.kept()) {
+        Some(kept) => Some((left(Left::Measures, kept)?, kept)),
         None => None,
     };
     let resident = resident.map(|(resident, _)| resident);
+    let key = |rows, next| StepKey {
+        rows,
+        next,
+        halts,
+        keeps: [&outputs, &figures].map(|kept| kept.as_ref().map(|(_, elements)| *elements)),
+        examples: resident.map(|resident| resident.order.allocation().number()),
+    };
     let mut lists = Vec::new();
     let followers = steps.iter().skip(1).map(|step| step.rows).map(Some).chain([None]);
     // A step's list gathers the next step's batch while the weights are being updated.
@@ -147,9 +158,7 @@ pub(crate) fn train_frame(
         let mirror = of_gpu(&mut **held)?;
         let stored = Stored { registry, carried: registry.carried.as_ref() };
         memory.prepare(program, stored, mirror)?;
-        // A step by itself is the same from call to call, unless what it leaves goes somewhere else.
-        let alone = resident.is_none() && next.is_none() && outputs.is_none() && figures.is_none();
-        if alone && let Some(list) = memory.step(rows, halts) {
+        if kept_whole && let Some(list) = memory.step(key(Some(rows), next)) {
             lists.push(((rows, next), list));
             continue;
         }
@@ -178,28 +187,39 @@ pub(crate) fn train_frame(
         let (before, after) = (before.iter().cloned(), after.iter().cloned());
         let list = Arc::new(schedule(before.chain(verdict).chain(after).chain(gathered)));
         gpu.compile(&list)?;
-        if alone {
-            memory.keep_step(rows, halts, &list);
+        if kept_whole {
+            memory.keep_step(key(Some(rows), next), &list);
         }
         lists.push(((rows, next), list));
     }
     let first = match (resident, steps.first()) {
-        (Some(resident), Some(step)) => resident.gather(&gpu, memory, program, step.rows, 0)?,
-        _ => Vec::new(),
+        (Some(resident), Some(step)) => {
+            let key = key(None, Some(step.rows));
+            match memory.step(key) {
+                Some(first) => first,
+                None => {
+                    let first = Arc::new(resident.gather(&gpu, memory, program, step.rows, 0)?);
+                    gpu.compile(&first)?;
+                    memory.keep_step(key, &first);
+                    first
+                }
+            }
+        }
+        _ => Arc::default(),
     };
-    gpu.compile(&first)?;
     // Memory for what comes back is there before anything moves.
-    let kept = outputs.as_ref().map_or(0, |(operand, _)| operand.elements);
-    let measured = figures.as_ref().map_or(0, |(operand, _)| operand.elements);
+    let kept = outputs.as_ref().map_or(0, |(_, elements)| steps.len() * elements);
+    let measured = figures.as_ref().map_or(0, |(_, elements)| steps.len() * elements);
     let bytes = ((steps.len() * OUTCOME_WORDS + kept + measured) * 4) as u64;
     let staging = if bytes > MOST_KEPT { gpu.staging(bytes)? } else { gpu.spare_staging(bytes)? };
     let mut frame = memory.frame()?;
-    first.iter().for_each(|dispatch| frame.record(dispatch, 0));
-    for (number, key) in keys.iter().enumerate() {
+    let mut all: Vec<(&Dispatch, u32)> = first.iter().map(|dispatch| (dispatch, 0)).collect();
+    for (number, key) in (0u32..).zip(&keys) {
         if let Some((_, list)) = lists.iter().find(|(known, _)| known == key) {
-            list.iter().for_each(|dispatch| frame.record(dispatch, number as u32));
+            all.extend(list.iter().map(|dispatch| (dispatch, number)));
         }
     }
+    frame.record_all(&all);
     let last = frame.finish_unsent(steps.len())?;
     note_writes(program, registry, &(Phase::Forward..=Phase::Commit))?;
     let mut words = vec![0u32; steps.len() * OUTCOME_WORDS];

@@ -32,9 +32,28 @@ impl Unsent {
         self.from.push(sent.staging);
     }
 
+    /// Ends them, which is most of the work there is with them.
+    pub(super) fn finish(self) -> Finished {
+        Finished { commands: self.encoder.finish(), from: self.from }
+    }
+
     /// Gives them to the device.
     pub(super) fn submit(self, gpu: &Gpu) -> wgpu::SubmissionIndex {
-        let submission = gpu.submit(self.encoder.finish());
+        self.finish().submit(gpu)
+    }
+}
+
+/// Commands that are ready for the device.
+#[derive(Debug)]
+pub(super) struct Finished {
+    commands: wgpu::CommandBuffer,
+    from: Vec<Allocation>,
+}
+
+impl Finished {
+    /// Gives them to the device.
+    pub(super) fn submit(self, gpu: &Gpu) -> wgpu::SubmissionIndex {
+        let submission = gpu.submit(self.commands);
         for staging in self.from {
             gpu.keep_idle(staging, Some(submission.clone()));
         }

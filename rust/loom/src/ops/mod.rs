@@ -37,6 +37,7 @@ pub mod masked_softmax;
 mod matrix_sums;
 pub mod measure;
 pub mod mix;
+pub mod narrow;
 pub mod nested_softmax;
 pub mod next_step;
 pub mod noise;
@@ -100,6 +101,7 @@ pub use mask::{KeepSteps, LengthMask, StepMask};
 pub use masked_softmax::{MaskedSoftmax, TimeMask};
 pub use measure::{Collect, Judge, Measure};
 pub use mix::{Mix, MixPart, Scale};
+pub use narrow::{Narrow, ShortFloat, Widen};
 pub use nested_softmax::NestedSoftmax;
 pub use next_step::{Choose, Draw, Recall, Sampling};
 pub use noise::GaussianNoise;
@@ -233,6 +235,8 @@ operations! {
     RunningAverage: 2e-6,
     Dropout: 1e-6,
     Sum: 5e-6,
+    Narrow: 0.0,
+    Widen: 0.0,
     Concat: 0.0,
     Slice: 0.0,
     Mix: 5e-6,

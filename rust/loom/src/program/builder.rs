@@ -1,10 +1,10 @@
 //! Collects the steps of a program while layers and trainers lower themselves.
 
 use super::{
-    InnerLayer, Kind, Phase, Ports, Program, Rewrites, Step, ValueInfo, Write, plan, prepare, rewrite,
+    InnerLayer, Kind, Phase, Ports, Program, Rewrites, Step, ValueInfo, Write, plan, prepare, rewrite, saved,
 };
 use crate::dtype::DType;
-use crate::ops::{Direction, Loss, Op, Sum};
+use crate::ops::{Direction, Loss, Op, ShortFloat, Sum};
 use crate::program::{LayerPath, ParameterRef, Place, Value};
 use crate::tensor::{Precision, Shape};
 use crate::{Result, extents};
@@ -47,6 +47,8 @@ pub struct Builder {
     pub looks_inside: bool,
     /// Whether layers leave the gradients of what they read there.
     pub keeps_input_gradients: bool,
+    /// In what activations wait for the backward pass; as they are computed where `None`, as at the beginning.
+    pub saved_activations: Option<ShortFloat>,
     /// Whether what is made of parameters alone is made once for all runs between two moves of these: in programs that
     /// move none themselves.
     pub prepares: bool,
@@ -111,6 +113,7 @@ impl Builder {
             update_operands: HashMap::new(),
             looks_inside: false,
             keeps_input_gradients: false,
+            saved_activations: None,
             prepares: false,
         }
     }
@@ -588,6 +591,9 @@ impl Builder {
             ports: self.ports,
         };
         rewrite::apply(&mut program, rewrites);
+        if let Some(format) = self.saved_activations {
+            saved::narrow(&mut program, format);
+        }
         if self.prepares {
             prepare::prepare(&mut program);
         }

@@ -17,6 +17,7 @@ mod prepare;
 mod rewrite;
 #[cfg(test)]
 mod rewrite_tests;
+mod saved;
 #[cfg(feature = "gpu")]
 mod sharing;
 #[cfg(feature = "gpu")]

@@ -12,6 +12,7 @@
 use super::memory::Region;
 use super::plan::shared_out;
 use super::{Place, Program, Unit, Value, units};
+use crate::ops::Op;
 use std::collections::HashMap;
 
 /// Elements of values of which one alone fills a device.
@@ -54,7 +55,9 @@ impl Sharing {
         // of a norm would keep the memory that a large value before them had.
         values.sort_by_key(|index| (std::cmp::Reverse(elements(*index)), orders[0][*index]));
         let whole: usize = values.iter().map(|index| elements(*index)).sum();
-        let least = if whole > plenty { 0 } else { LARGE };
+        // Who keeps activations in 16 bits has asked for memory.
+        let spares = program.steps.iter().any(|step| matches!(step.op, Op::Narrow(_)));
+        let least = if whole > plenty || spares { 0 } else { LARGE };
         // Whoever looks from outside does so after the run.
         let alone = |index: usize| program.values[index].pinned || elements(index) < least;
         let after = |one: usize, other: usize| {

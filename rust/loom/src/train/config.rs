@@ -2,8 +2,8 @@
 
 use super::{DepthScale, LossConfig, Metric, OwnLossConfig, Schedule, TweenConfig};
 use crate::network::Watch;
-use crate::ops::LossFunction;
 use crate::ops::update::Optimizer;
+use crate::ops::{LossFunction, ShortFloat};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -126,6 +126,9 @@ pub struct TrainingConfig {
     pub gradient_noise: f64,
     /// Mixes targets with the uniform distribution, for cross-entropy and nll.
     pub label_smoothing: f64,
+    /// In what activations wait for the backward pass, where that is less than what they are computed in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved_activations: Option<ShortFloat>,
     /// What is measured beside the loss, in training and validation.
     pub metrics: Vec<Metric>,
     /// Batches whose gradients are added up before one update.
@@ -168,6 +171,7 @@ impl Default for TrainingConfig {
             regularizers: Vec::new(),
             gradient_noise: 0.0,
             label_smoothing: 0.0,
+            saved_activations: None,
             metrics: Vec::new(),
             accumulate: 1,
             validation_split: 0.0,
@@ -266,6 +270,12 @@ impl TrainingConfig {
         if of_gradients && self.tween.is_some() {
             return Err(Error::Value(
                 "regularizers and gradient_noise have no meaning in learning by targets".into(),
+            ));
+        }
+        if self.saved_activations.is_some() && self.tween.is_some() {
+            return Err(Error::Value(
+                "saved_activations has no meaning in learning by targets, which meet activations as they are"
+                    .into(),
             ));
         }
         if !(self.learning_rate.is_finite() && self.learning_rate >= 0.0) {

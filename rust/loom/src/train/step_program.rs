@@ -89,6 +89,7 @@ pub(super) fn compile(
     looking: Mode,
 ) -> Result<(Program, Loss)> {
     let mut b = Builder::new(network.precision());
+    b.saved_activations = config.saved_activations;
     let mode = Mode { training: true, apart: plan.apart, ..looking };
     let lowered = Lowered::forward(network, &mut b, mode)?;
     let classes = plan.class_targets || plan.labelled;

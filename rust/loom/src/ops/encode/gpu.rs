@@ -1,6 +1,6 @@
 //! Encoding on a GPU, with the CPU's codes and scales to the bit.
 
-use super::{Encode, general};
+use super::{Encode, TO_BFLOAT16, TO_FLOAT16, general};
 use crate::dtype::{DType, Granularity};
 use crate::ops::segment;
 use crate::shader::{GpuOperation, Recorder, Shader, VersionOperands};
@@ -26,8 +26,8 @@ impl GpuOperation for Encode {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         for version in recorder.versions().to_vec() {
             match (version.packing.dtype, version.packing.granularity) {
-                (DType::Float16, _) => halves(recorder, &version, include_str!("float16.wgsl"))?,
-                (DType::BFloat16, _) => halves(recorder, &version, include_str!("bfloat16.wgsl"))?,
+                (DType::Float16, _) => halves(recorder, &version, TO_FLOAT16)?,
+                (DType::BFloat16, _) => halves(recorder, &version, TO_BFLOAT16)?,
                 (DType::Int8, Granularity::Channel) => bytes(recorder, &version)?,
                 _ => {
                     // The host encodes the others, before they are read.

@@ -9,6 +9,11 @@ use crate::simd::Real;
 use crate::{Error, Result};
 use std::fmt;
 
+/// WGSL of `code`, which rounds a number's bits to binary16: the CPU's code of whatever is not NaN.
+pub(super) const TO_FLOAT16: &str = include_str!("float16.wgsl");
+/// The same for bfloat16.
+pub(super) const TO_BFLOAT16: &str = include_str!("bfloat16.wgsl");
+
 /// Encodes every packed parameter of a store anew from its master.
 ///
 /// The destinations are the store's own versions, whose packed bytes and scales are no
