@@ -149,7 +149,7 @@ class Sharing:
         if told["process"] != here["process"]:
             set_streams(from_plain(told["streams"]))
 
-    def device(self, wanted: str, *, placed: bool) -> str:
+    def device(self, wanted: str, *, placed: bool = False) -> str:
         """Returns the device of this process: of "gpu" the one by its number among those of its machine.
 
         Args:
