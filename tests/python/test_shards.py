@@ -61,6 +61,25 @@ def test_functions_measure_all_rows_in_every_rank() -> None:
     assert found["share_right"] == pytest.approx(whole["share_right"], abs=0.1)
 
 
+@pytest.mark.parametrize("loss", ["mse", "binary_cross_entropy", "cross_entropy"])
+def test_functions_measure_what_counts_where_a_whole_shard_does_not(loss: str) -> None:
+    counted: list[int] = []
+
+    def count(outputs: Any, targets: Any) -> float:
+        counted.append(len(targets))
+        return float(len(outputs))
+
+    target = Y if loss == "cross_entropy" else np.eye(3)[Y]
+    weight = np.ones(64)
+    weight[8:16] = 0
+    settings = {**CONFIG, "loss": loss, "metrics": [count], "shards": 2, "shuffle": False}
+    for accumulate in (1, 2):
+        config = loom.TrainingConfig(**settings, accumulate=accumulate)
+        result = loom.train(flat(), (X, target, weight), config)
+        assert result.metrics["count"] == [56, 56]
+    assert set(counted) == {56}
+
+
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_stateful_layers_carry_each_row_on_whoever_computes_it(kind: str) -> None:
     def make() -> loom.Network:

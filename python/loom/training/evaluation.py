@@ -283,11 +283,17 @@ def joined(seen: Sequence[Seen]) -> Seen:
     Args:
         seen: Those of each batch.
     """
-    outputs, targets, weights = zip(*seen, strict=True)
+    # A shard in which no sample counts has targets of no kind.
+    outputs, targets, weights = zip(*([each for each in seen if _holds(each)] or seen[:1]), strict=True)
     if isinstance(outputs[0], OutputParts):
         return OutputParts.joined(outputs), None, None
     known = None if weights[0] is None else OutputWeights.joined(weights)
     return np.concatenate(outputs), np.concatenate(targets), known
+
+
+def _holds(seen: Seen) -> bool:
+    """Whether a batch has anything that counts; of outputs that are apart nobody leaves rows out."""
+    return isinstance(seen[0], OutputParts) or len(seen[0]) > 0
 
 
 def _measured(metric: Callable[..., float], name: str, outputs: object, targets: object) -> float:
