@@ -131,7 +131,7 @@ class ReduceLROnPlateau(Callback):
         self._multiply(1.0)
 
     def _with_factors(self) -> list[Any]:
-        """Returns the layers that have factors: where one uses another's parameters, the factor there holds."""
+        """Returns the layers with factors of their own: of shared parameters the owner's holds."""
         return [layer for layer in self.network.layers if getattr(layer.config, "tied_to", None) is None]
 
     def _own_factors(self) -> dict[str, float]:
