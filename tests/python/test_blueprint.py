@@ -56,6 +56,14 @@ def check_totals(net: loom.Network) -> None:
     assert Blueprint.from_json(plan.to_json()) == plan
 
 
+def test_a_table_that_layers_share_counts_once() -> None:
+    layers = [nn.Embedding(9, 4), nn.Dense(4), nn.TiedHead(9, tied_to=(0, 0, 0, 0))]
+    net = loom.Sequential(layers, input_shape=3)
+    check_totals(net)
+    check_totals(net.morph("int8"))
+    check_totals(net.freeze("embedding"))
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(["float32", "float64"]))
 def test_totals_are_the_network_s(seed: int, precision: str) -> None:

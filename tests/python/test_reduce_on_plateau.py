@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import loom
-from loom import callbacks
+from loom import callbacks, nn
 from loom.network import Network
 from networks import blobs, mlp, quiet, weights
 
@@ -142,3 +142,25 @@ def test_an_error_gives_the_factors_back() -> None:
 def test_settings_are_checked(setting: dict[str, object], message: str) -> None:
     with pytest.raises(loom.ConfigError, match=message):
         plateau(**setting)
+
+
+def test_the_rate_of_a_shared_table_falls_where_it_belongs() -> None:
+    x = np.random.default_rng(0).integers(0, 7, (12, 3))
+
+    def trained(watcher: loom.Callback) -> Network:
+        layers = [nn.Embedding(7, 4), nn.Dense(4), nn.TiedHead(7, tied_to=(0, 0, 0, 0))]
+        net = loom.Sequential(layers, input_shape=3, seed=2)
+        loom.train(net, (x, np.roll(x, 1, axis=1)), quiet(epochs=4, learning_rate=0.05), callbacks=[watcher])
+        assert [layer.rate_factor for layer in net.layers] == [1.0, 1.0, 1.0]
+        return net
+
+    class ByHand(loom.Callback):
+        def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+            for layer in self.network.layers[:2]:
+                layer.rate_factor = 0.5**epoch
+
+        def on_train_end(self, logs: object = None) -> None:
+            for layer in self.network.layers[:2]:
+                layer.rate_factor = 1.0
+
+    assert weights(trained(plateau())) == weights(trained(ByHand()))

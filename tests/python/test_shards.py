@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -60,6 +61,25 @@ def test_functions_measure_all_rows_in_every_rank() -> None:
     assert found["share_right"] == pytest.approx(whole["share_right"], abs=0.1)
 
 
+@pytest.mark.parametrize("loss", ["mse", "binary_cross_entropy", "cross_entropy"])
+def test_functions_measure_what_counts_where_a_whole_shard_does_not(loss: str) -> None:
+    counted: list[int] = []
+
+    def count(outputs: Any, targets: Any) -> float:
+        counted.append(len(targets))
+        return float(len(outputs))
+
+    target = Y if loss == "cross_entropy" else np.eye(3)[Y]
+    weight = np.ones(64)
+    weight[8:16] = 0
+    settings = {**CONFIG, "loss": loss, "metrics": [count], "shards": 2, "shuffle": False}
+    for accumulate in (1, 2):
+        config = loom.TrainingConfig(**settings, accumulate=accumulate)
+        result = loom.train(flat(), (X, target, weight), config)
+        assert result.metrics["count"] == [56, 56]
+    assert set(counted) == {56}
+
+
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_stateful_layers_carry_each_row_on_whoever_computes_it(kind: str) -> None:
     def make() -> loom.Network:
@@ -72,6 +92,19 @@ def test_stateful_layers_carry_each_row_on_whoever_computes_it(kind: str) -> Non
     np.testing.assert_allclose(alone[2], trained(None, **settings)[2], rtol=1e-12)
 
 
+def test_a_manual_loop_behind_shards_begins_without_gradients() -> None:
+    def moved(copied: bool) -> loom.Network:
+        net = flat()
+        loom.train(net, (X, Y), loom.TrainingConfig(**CONFIG, shards=4))
+        net = copy.deepcopy(net) if copied else net
+        net.backward(loom.losses.cross_entropy(net.forward(X), Y)[1])
+        net.apply_gradients(1e-2)
+        return net
+
+    # A copy has none.
+    assert moved(copied=False).fingerprint() == moved(copied=True).fingerprint()
+
+
 def test_stateful_layers_on_gpus(gpu: str) -> None:
     def make() -> loom.Network:
         return loom.Sequential([nn.GRU(5, stateful=True), nn.Dense(3)], input_shape=(3, 4), seed=1)
@@ -79,6 +112,16 @@ def test_stateful_layers_on_gpus(gpu: str) -> None:
     found = same_for_any((2,), make=make, shards=2, shuffle=False, device=gpu)
     processor = trained(None, make=make, shards=2, shuffle=False)
     np.testing.assert_allclose(found[2], processor[2], rtol=2e-3)
+
+
+def test_a_network_that_was_put_on_a_gpu_learns_there(gpu: str) -> None:
+    net = flat().to(gpu)
+    loom.train(net, (X, Y), loom.TrainingConfig(**CONFIG, shards=2))
+    assert str(net.device) == gpu
+    assert net.fingerprint() == trained(None, shards=2, device=gpu)[0]
+    by_itself = flat()
+    loom.train(by_itself, (X, Y), loom.TrainingConfig(**CONFIG, shards=2))
+    assert str(by_itself.device) == "cpu"
 
 
 def test_what_shards_wait_in_on_a_gpu_goes_with_the_training(gpu: str) -> None:

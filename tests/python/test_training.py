@@ -90,6 +90,18 @@ def test_evaluate_needs_a_loss() -> None:
     assert "accuracy" in mlp().evaluate(blobs(), quiet(metrics=["accuracy"]))
 
 
+def test_settings_of_classes_do_not_stand_in_the_way_of_another_loss() -> None:
+    x, y = blobs()
+    net, rows = mlp(), np.eye(3)[y]
+    settings = quiet(class_weight={0: 2.0}, label_smoothing=0.1)
+    loom.train(net, (x, y), settings)
+    expected = loom.losses.mse(net.predict(x), rows)[0]
+    assert net.evaluate((x, rows), loss="mse")["loss"] == pytest.approx(expected, rel=1e-6)
+    assert net.evaluate((x, rows), settings, loss="mse")["loss"] == pytest.approx(expected, rel=1e-6)
+    # They count as before where the loss is one of classes.
+    assert net.evaluate((x, y), loss="cross_entropy") == net.evaluate((x, y), settings)
+
+
 # Data in every form
 
 

@@ -77,6 +77,57 @@ def test_a_learning_rate_in_the_training_config_replaces_the_base_rate(given: fl
     assert trainer.state.adaptive_rate == (given or 0.005)
 
 
+def _local_steps(layer: nn.Layer, device: str, precision: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What two local steps of a layer that keeps something come to, and two steps of SGD that begin alike."""
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(6, 3, 4)), random.normal(size=(6, 3, 3))
+
+    def begun(precision: str) -> loom.Network:
+        net = loom.Sequential([layer], input_shape=(3, 4), precision=precision, seed=1)
+        net.forward(2 * x)
+        return net
+
+    told, plain = begun(precision).to(device), begun("float64")
+    plain.load_state_dict(told.state_dict())
+    rule = TweenConfig(
+        local_steps=2, base_rate=0.05, momentum=0.0, depth_scale="none", detect_explosions=False
+    )
+    state = loom.TweenState(told, rule, loss="mse")
+    trainer = loom.Trainer(plain, quiet(loss="mse", optimizer="sgd", learning_rate=0.05))
+    for _ in range(3):
+        state.step(x, y)
+        before = plain.layers[0].states
+        trainer.step(x, y)
+        after = plain.layers[0].states
+        plain.layers[0].states = before
+        trainer.step(x, y)
+        plain.layers[0].states = after
+    return told.state_dict(), plain.state_dict()
+
+
+KEEPING = [
+    nn.GRU(3, stateful=True, return_sequences=True),
+    nn.LSTM(3, stateful=True, return_sequences=True),
+    nn.SpectralNorm(nn.Dense(3)),
+]
+
+
+@pytest.mark.parametrize("layer", KEEPING, ids=lambda layer: type(layer).__name__)
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_local_steps_begin_where_their_batch_began(layer: nn.Layer, precision: str) -> None:
+    found, expected = _local_steps(layer, "cpu", precision)
+    for name, values in expected.items():
+        tolerance = 1e-12 if precision == "float64" else 2e-6
+        np.testing.assert_allclose(found[name], values, rtol=0, atol=tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize("layer", KEEPING, ids=lambda layer: type(layer).__name__)
+def test_so_they_do_on_a_gpu(layer: nn.Layer, gpu: str) -> None:
+    found, expected = _local_steps(layer, gpu, "float32")
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=0, atol=2e-6, err_msg=name)
+
+
 def test_epochs_of_feedback_and_of_forward_learning_alternate() -> None:
     config = TweenConfig(mode="difference", feedback_schedule="alternate", feedback_rate=0.02)
     trainer = TweenTrainer(perceptron(precision="float64"), config)

@@ -91,3 +91,31 @@ def test_a_mesh_learns_nothing_of_samples_whose_class_has_no_weight() -> None:
         assert stepper.step(X[4:8], target) is None
         courses.append((stepper.step(X[8:12], FEW[28:]), mesh.network.fingerprint()))
     assert courses[0] == courses[1]
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_metrics_of_every_output_leave_out_samples_of_no_weight(shards: int | None, in_batches: bool) -> None:
+    net = loom.Network(input_shape=4, grid=(1, 3), seed=3)
+    net[0, 0].add(nn.Dense(3))
+    for column, name in enumerate(("first", "second", "third")):
+        if column:
+            net.link((0, 0), (0, column), combine="replace")[0, column].add(nn.Dense(3))
+        net.output(name, (0, column))
+    random = np.random.default_rng(4)
+    targets = {name: random.integers(0, 3, 32) for name in ("first", "second", "third")}
+    weight = random.choice([0.0, 1.0, 3.0], 32)
+    config = loom.TrainingConfig(
+        loss=dict.fromkeys(targets, "cross_entropy"),
+        metrics={name: ["accuracy"] for name in targets},
+        learning_rate=0.0,
+        batch_size=32,
+        shards=shards,
+        verbose=False,
+        ignore_findings="all",
+    )
+    data: Any = (X, targets, weight)
+    found = loom.train(net, [data] if in_batches else data, config).metrics
+    for name, made in net.predict(X).items():
+        right = made.argmax(axis=1) == targets[name]
+        assert found[f"{name}_accuracy"] == [pytest.approx(right[weight > 0].mean())]

@@ -130,10 +130,14 @@ class ReduceLROnPlateau(Callback):
         """Gives the layers their own factors back."""
         self._multiply(1.0)
 
+    def _with_factors(self) -> list[Any]:
+        """Returns the layers with factors of their own: of shared parameters the owner's holds."""
+        return [layer for layer in self.network.layers if getattr(layer.config, "tied_to", None) is None]
+
     def _own_factors(self) -> dict[str, float]:
         """Returns what the layers' factors would be without this callback."""
         own = {}
-        for layer in self.network.layers:
+        for layer in self._with_factors():
             now, usual = layer.rate_factor, self._usual.get(layer.path)
             if usual is None:
                 own[layer.path] = now
@@ -146,5 +150,5 @@ class ReduceLROnPlateau(Callback):
     def _multiply(self, scale: float) -> None:
         if self._usual:
             self._usual, self._multiplied = self._own_factors(), scale
-            for layer in self.network.layers:
+            for layer in self._with_factors():
                 layer.rate_factor = self._usual[layer.path] * scale

@@ -314,6 +314,11 @@ class Engine:
         # A GPU that was lost and opened anew has the same name.
         self.note_change()
 
+    @property
+    def placed(self) -> bool:
+        """Whether the network was put where it is by name, and stays there in training by "auto"."""
+        return self._placed
+
     def place_for_training(self, device: str) -> None:
         """Moves the network where training wants it; with "auto" one that was placed already stays."""
         if device != "auto" or not self._placed:

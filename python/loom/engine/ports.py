@@ -289,10 +289,10 @@ class Ports:
         """Returns (rows, 1) weights of each output, or (rows, places), of what `pack_weights` has made.
 
         Args:
-            weight: That; or (rows,) of all outputs.
+            weight: That; or (rows,) of all outputs, or (rows, 1) as the engine has these.
         """
-        if weight.ndim == 1:
-            return dict.fromkeys(self.output_names, weight[:, None])
+        if weight.ndim == 1 or weight.shape[1] == 1:
+            return dict.fromkeys(self.output_names, weight.reshape(-1, 1))
         ends = np.cumsum(self.weight_widths(weight.shape[1]))[:-1]
         return dict(zip(self.output_names, np.split(weight, ends, axis=1), strict=True))
 

@@ -19,7 +19,7 @@ from loom.errors import ConfigError, StateError
 from loom.losses import LossLike
 from loom.metrics import MetricLike
 from loom.training.automatic import settled_by_source
-from loom.training.config import TrainingConfig, check_training
+from loom.training.config import TrainingConfig, by_output, check_training
 from loom.training.feed import counted_share
 from loom.training.form import Examples, Form, Seen
 from loom.training.labelling import as_known, weighed
@@ -78,7 +78,7 @@ def evaluate(
             the network has learned from a table.
         config: Its loss, metrics, class weights, label smoothing and batch size are used; those of the
             last training where None.
-        loss: Instead of the config's.
+        loss: Instead of the config's; class weights and label smoothing count where it is one of classes.
         metrics: Instead of the config's.
         batch_size: How many samples are computed at a time.
         deviation: Whether to tell how far outputs are from targets, too. Under cross_entropy and nll
@@ -117,7 +117,7 @@ def evaluate(
         chosen = TrainingConfig(loss=loss)
     changes: dict[str, Any] = {}
     if loss is not None:
-        changes["loss"] = loss
+        changes |= {"loss": loss, **_without_classes(chosen, loss)}
     if isinstance(loss, Mapping) and metrics is None and chosen.metrics:
         # Those of the config are of the losses that it had.
         changes["metrics"] = ()
@@ -143,6 +143,24 @@ def evaluate(
     if "deviation" in found:
         raise ConfigError('evaluate: a metric called "deviation" stands where the deviation does; rename it')
     return {**found, "deviation": report}
+
+
+def _without_classes(config: TrainingConfig, loss: LossLike | Mapping[str, LossLike]) -> dict[str, Any]:
+    """Returns what changes in a config where another loss counts, which may know no classes."""
+    resolved = TrainingConfig(loss=loss).loss
+    if isinstance(resolved, Mapping):
+        if not by_output(config.class_weight):
+            return {}
+        weights = cast("Mapping[str, Any]", config.class_weight)
+        kept = {
+            name: weight
+            for name, weight in weights.items()
+            if name not in resolved or losses.is_classification(resolved[name])
+        }
+        return {"class_weight": kept or None}
+    if resolved == losses.AUTO or losses.is_classification(resolved):
+        return {}
+    return {"class_weight": None, "label_smoothing": 0.0}
 
 
 class Evaluation:
@@ -265,11 +283,17 @@ def joined(seen: Sequence[Seen]) -> Seen:
     Args:
         seen: Those of each batch.
     """
-    outputs, targets, weights = zip(*seen, strict=True)
+    # A shard in which no sample counts has targets of no kind.
+    outputs, targets, weights = zip(*([each for each in seen if _holds(each)] or seen[:1]), strict=True)
     if isinstance(outputs[0], OutputParts):
         return OutputParts.joined(outputs), None, None
     known = None if weights[0] is None else OutputWeights.joined(weights)
     return np.concatenate(outputs), np.concatenate(targets), known
+
+
+def _holds(seen: Seen) -> bool:
+    """Whether a batch has anything that counts; of outputs that are apart nobody leaves rows out."""
+    return isinstance(seen[0], OutputParts) or len(seen[0]) > 0
 
 
 def _measured(metric: Callable[..., float], name: str, outputs: object, targets: object) -> float:

@@ -121,7 +121,7 @@ class Run:
             identity["weights"] = network.fingerprint()
             shared.check_same(identity)
             with interrupts.open:
-                config = replace(config, device=shared.device(config.device))
+                config = replace(config, device=shared.device(config.device, placed=self.engine.placed))
         self.engine.place_for_training(config.device)
         if shared is not None:
             # Kinds of GPUs add up in orders of their own.

@@ -149,16 +149,18 @@ class Sharing:
         if told["process"] != here["process"]:
             set_streams(from_plain(told["streams"]))
 
-    def device(self, wanted: str) -> str:
+    def device(self, wanted: str, *, placed: bool = False) -> str:
         """Returns the device of this process: of "gpu" the one by its number among those of its machine.
 
         Args:
-            wanted: As in the settings; "auto" is the processor, for GPUs' bits are of a kind of GPU.
+            wanted: As in the settings; "auto" is where the network has been placed, otherwise the processor,
+                for GPUs' bits are of a kind of GPU.
+            placed: Whether somebody has placed it.
         """
         here = socket.gethostname()
         hosts = [told.decode() for told in self.communicator.to_all(here.encode())]
         if wanted == "auto":
-            return "cpu"
+            return wanted if placed else "cpu"
         if wanted != "gpu" or self.communicator.size == 1:
             return wanted
         found = [device for device in devices() if device.name != "cpu"]

@@ -57,7 +57,9 @@ impl Network {
 
     fn summary_row(&self, placed: &PlacedLayer) -> SummaryRow {
         let path = placed.path.indices();
-        let store = placed.store.map(|store| &self.registry.stores[store]);
+        // What it shares counts where it belongs.
+        let own = placed.store.filter(|_| !placed.is_tied());
+        let store = own.map(|store| &self.registry.stores[store]);
         let moved = |store: &WeightStore| {
             let parameters = store.parameters().iter();
             parameters
@@ -65,8 +67,8 @@ impl Network {
                 .map(|info| info.len())
                 .sum()
         };
-        let own = placed.store.filter(|own| self.trained_stores().any(|(store, _)| store == *own));
-        let trained = own.map(|own| &self.registry.stores[own]).filter(|store| !store.is_dropped());
+        let trained = own.filter(|own| self.trained_stores().any(|(store, _)| store == *own));
+        let trained = trained.map(|own| &self.registry.stores[own]).filter(|store| !store.is_dropped());
         let adapters: Vec<&WeightStore> =
             placed.adapter_stores().map(|store| &self.registry.stores[store]).collect();
         let beside =

@@ -6,7 +6,7 @@
 //! everything first, and a look at all of it afterwards.
 
 use super::fault::{Fault, describe_at, describe_store};
-use super::states::{first_odd, name_of, take_on_states};
+use super::states::{first_odd, name_of, rewind, take_on_states};
 use super::watch;
 use crate::network::Network;
 use crate::ops::measure::{Action, ExplosionRule};
@@ -147,17 +147,26 @@ pub(crate) fn land(network: &mut Network, run: &mut Run, values: &StepValues) ->
     }
     let certain = in_precision!(network.precision, T => is_certain::<T>(&mut network.registry, run, values)?);
     let program = run.program().clone();
+    // Further local steps pass through the batch from where the first has begun.
+    let moved = repeats(&program).then(|| rewind(&mut network.registry, &program));
     if certain {
         let access = Access::Exclusive(&mut network.registry);
         run.execute(access, Phase::Update..=Phase::Commit, values)?;
         note_reach(&mut network.registry, &program);
+        if let Some(moved) = &moved {
+            moved.put_back(&mut network.registry);
+        }
         return Ok(None);
     }
     let fault = land_carefully(network, &program, |network| {
         let access = Access::Exclusive(&mut network.registry);
         run.execute(access, Phase::Update..=Phase::Commit, values)
     });
-    if !matches!(fault, Ok(None)) && program.commits_states() {
+    if matches!(fault, Ok(None)) {
+        if let Some(moved) = &moved {
+            moved.put_back(&mut network.registry);
+        }
+    } else if program.commits_states() {
         let copies = std::mem::take(&mut network.registry.copies);
         copies.put_back(&mut network.registry);
         network.registry.copies = copies;

@@ -252,6 +252,8 @@ impl Trainer {
             whole.restore(contents);
             network.registry.carried = Some(whole);
         }
+        // The sum was this step's: a manual loop that comes next begins with none.
+        network.registry.gradients_zeroed = true;
         let report = self.finish(network, &values, Ended { report, fate, measures: None })?;
         Ok(StepReport { times: Some(times), ..report })
     }

@@ -121,6 +121,18 @@ pub(crate) fn take_on_states(
     Ok(odd.map(|(path, what)| Fault { layer: describe_at(network, path.as_ref()), what }))
 }
 
+/// Puts what a program has just had layers keep and carry back as it was; returns what it has become.
+pub(super) fn rewind(registry: &mut Registry, program: &Program) -> StateCopies {
+    let mut moved = StateCopies::default();
+    if program.commits_states() {
+        moved.add(registry, program);
+        let copies = std::mem::take(&mut registry.copies);
+        copies.put_back(registry);
+        registry.copies = copies;
+    }
+    moved
+}
+
 /// [`take_on_states`] on a GPU: what they have become is read back.
 fn take_on_device(network: &mut Network, run: &mut Run, values: &StepValues) -> Result<Option<Fault>> {
     let program = run.program().clone();
