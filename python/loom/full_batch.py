@@ -95,7 +95,9 @@ class LBFGS:
         if chosen.regularizers is not None or chosen.gradient_noise:
             raise ConfigError("LBFGS: regularizers and gradient_noise are of single steps; leave them out")
         if chosen.saved_activations is not None:
-            raise ConfigError("LBFGS: searching a line wants gradients as they are; leave saved_activations out")
+            raise ConfigError(
+                "LBFGS: a search along a line wants exact gradients; leave saved_activations out"
+            )
         engine.check_fixed("LBFGS")
         engine.build()
         if isinstance(chosen.loss, str) and chosen.loss == losses.AUTO:

@@ -68,6 +68,7 @@ _PROBES: dict[type, dict[str, Any]] = {
     metrics.Expr: {"expression": "y - t"},
     schedules.Epochs: {"schedule": "constant"},
     LongRopeRule: {"original_length": 2, "factors": (1.0,)},
+    TrainingConfig: {"saved_activations": "float16"},
 }
 _LIMITS = {"above": "exclusiveMinimum", "least": "minimum", "below": "exclusiveMaximum", "most": "maximum"}
 

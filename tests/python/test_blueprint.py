@@ -52,7 +52,9 @@ def check_totals(net: loom.Network) -> None:
         assert (layer.at, layer.path, layer.kind) == (entry.place, entry.path, entry.kind)
         assert (layer.input_shape, layer.output_shape) == (entry.input_shape, entry.output_shape)
         beside = sum(one.bytes for each, _ in entry.walk() for one in each.parameters if "lora" in one.name)
-        assert entry.bytes == layer.weights.nbytes() + beside
+        # What a layer shares counts where it belongs.
+        own = 0 if getattr(layer.config, "tied_to", None) else layer.weights.nbytes()
+        assert entry.bytes == own + beside
     assert Blueprint.from_json(plan.to_json()) == plan
 
 

@@ -1,4 +1,4 @@
-"""Activations that wait for the backward pass in 16 bits: what gradients are made of, and what they are not."""
+"""Activations that wait for the backward pass in 16 bits: what gradients are made of, and what not."""
 
 from __future__ import annotations
 
@@ -28,12 +28,24 @@ def short(x: Array, kept: Kept) -> Array:
     if kept == "float16":
         return x.astype(np.float16).astype(np.float64)
     bits = x.astype(np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32).astype(np.float64)
+    return (
+        ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000)
+        .astype(np.uint32)
+        .view(np.float32)
+        .astype(np.float64)
+    )
 
 
 def step(**more: Any) -> loom.TrainingConfig:
     return quiet(
-        epochs=1, batch_size=24, shuffle=False, loss="mse", optimizer="sgd", learning_rate=0.1, device="cpu", **more
+        epochs=1,
+        batch_size=24,
+        shuffle=False,
+        loss="mse",
+        optimizer="sgd",
+        learning_rate=0.1,
+        device="cpu",
+        **more,
     )
 
 
@@ -105,7 +117,9 @@ BATCHES: dict[str, Any] = {"decoder": (TOKENS, TOKENS), "recurrent": (TOKENS, TO
 NETWORKS = {"decoder": decoder, "recurrent": recurrent, "images": images}
 
 
-def trained(name: str, device: str, kept: Kept | None, precision: Any = "float32", **more: Any) -> loom.Network:
+def trained(
+    name: str, device: str, kept: Kept | None, precision: Any = "float32", **more: Any
+) -> loom.Network:
     net = NETWORKS[name](precision)
     settings = {"epochs": 3, "batch_size": 8, "loss": "cross_entropy", "learning_rate": 3e-3, **more}
     loom.train(net, BATCHES[name], quiet(device=device, saved_activations=kept, **settings))
@@ -121,7 +135,7 @@ def apart(one: loom.Network, other: loom.Network) -> float:
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("kept", ["float16", "bfloat16"])
 def test_training_goes_where_it_went(name: str, kept: Kept) -> None:
-    """Momentum moves weights by their gradients, so that these are close to what they were, and not the same."""
+    """Momentum moves weights by their gradients: these are close to what they were, and not the same."""
     sgd = loom.SGD(momentum=0.9)
     whole, saved = (trained(name, "cpu", how, optimizer=sgd, learning_rate=0.02) for how in (None, kept))
     moved = apart(NETWORKS[name](), whole)
@@ -153,13 +167,15 @@ def test_products_of_mixed_precision_on_a_gpu_round_to_float16_anyway(gpu: str) 
 
 
 def test_whole_numbers_and_masks_stay_as_they_are() -> None:
-    """Tokens beyond what 16 bits hold go through layers before an embedding reads them, and through its gradient."""
+    """Tokens beyond what 16 bits hold go through layers before an embedding reads them, and its gradient."""
     words = 70_000
     tokens = RNG.integers(words - 3000, words, (6, 40))
     made = []
     for kept in (None, "bfloat16"):
         net = loom.Sequential(
-            [nn.Reshape((1, 40)), nn.Permute((1, 0)), nn.Flatten(), nn.Embedding(words, 2)], input_shape=40, seed=1
+            [nn.Reshape((1, 40)), nn.Permute((1, 0)), nn.Flatten(), nn.Embedding(words, 2)],
+            input_shape=40,
+            seed=1,
         )
         config = quiet(
             epochs=1, batch_size=6, loss="mse", optimizer="sgd", device="cpu", saved_activations=kept
@@ -174,9 +190,7 @@ def test_a_run_goes_on_with_the_same_bits(tmp_path: Path) -> None:
     part = trained("decoder", "cpu", "float16", epochs=2)
     part.save(tmp_path / "part.loom", optimizer=True)
     again = loom.load(tmp_path / "part.loom")
-    config = quiet(
-        epochs=4, batch_size=8, learning_rate=3e-3, device="cpu", saved_activations="float16"
-    )
+    config = quiet(epochs=4, batch_size=8, learning_rate=3e-3, device="cpu", saved_activations="float16")
     loom.train(again, BATCHES["decoder"], config, resume=True)
     assert weights(again) == weights(whole)
 
@@ -206,7 +220,7 @@ def test_settings_go_through_files_and_mistakes_are_told() -> None:
     config = loom.TrainingConfig(saved_activations="bfloat16")
     assert loom.TrainingConfig.from_config(config.to_config()) == config
     assert "saved_activations" not in loom.TrainingConfig().to_config()
-    with pytest.raises(loom.ConfigError, match='saved_activations.*"float16"'):
+    with pytest.raises(loom.ConfigError, match=r'saved_activations.*"float16"'):
         loom.TrainingConfig(saved_activations="float8")  # type: ignore[arg-type]
     net = loom.Sequential([nn.Dense(3)], input_shape=WIDTH)
     with pytest.raises(loom.ConfigError, match="saved_activations"):

@@ -103,9 +103,9 @@ class TrainingConfig(Plain):
             `loom.metrics.names()` lists all, those of scikit-learn behind "sklearn.", objects of
             `loom.metrics`, or any callable(outputs, targets) -> float. loom's own count what was
             predicted in a step that exploded, too.
-        saved_activations: In what activations wait for the backward pass: "float16" or "bfloat16" take half of
-            the memory that float32 does. The forward pass and all sums stay as they are; gradients are those
-            at rounded activations, as with PyTorch's autocast. A float16 has 11 significant bits, and
+        saved_activations: In what activations wait for the backward pass: "float16" or "bfloat16" take half
+            of the memory that float32 does. The forward pass and all sums stay as they are; gradients are
+            those at rounded activations, as with PyTorch's autocast. A float16 has 11 significant bits, and
             what is beyond 65,504 is infinite, so that such a step is not finite; a bfloat16 has 8, and
             the range of float32. In mixed precision on a GPU, whose products round to float16 anyway,
             "float16" changes nothing for these. Masks, indices and statistics stay as they are, and so

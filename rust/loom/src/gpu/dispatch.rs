@@ -41,6 +41,19 @@ impl Bound {
         let constants = std::iter::once(0).chain(call.constants.iter().copied()).collect();
         Self { pipeline, bindings, constants, groups: [call.groups[0], call.groups[1], lists] }
     }
+
+    /// Adds it to a pass, compiled, as that of step number `step`.
+    pub(super) fn put(&self, pass: &mut wgpu::ComputePass<'_>, pipeline: &wgpu::ComputePipeline, step: u32) {
+        pass.set_pipeline(pipeline);
+        pass.set_bind_group(0, &self.bindings, &[]);
+        // The step's number comes before the kernel's own constants.
+        pass.set_immediates(0, bytemuck::bytes_of(&step));
+        if let Some(own @ [_, ..]) = self.constants.get(1..) {
+            pass.set_immediates(4, bytemuck::cast_slice(own));
+        }
+        let [width, height, lists] = self.groups;
+        pass.dispatch_workgroups(width, height, lists);
+    }
 }
 
 /// Who computes.

@@ -2,7 +2,7 @@
 
 use super::Gpu;
 use super::device::buffer;
-use super::dispatch::{Bound, Dispatch, Work as Doing};
+use super::dispatch::{Dispatch, Work as Doing};
 use super::pipeline::Pipeline;
 use super::recording;
 use super::steps::STEP_BYTES;
@@ -81,10 +81,10 @@ impl<'a> Frame<'a> {
         let (_, pass) = self.open.get_or_insert_with(|| {
             let mut commands = before.take().unwrap_or_else(|| Unsent::new(gpu));
             let timestamps = timer.as_mut().and_then(Timer::next_pass);
-            let pass = begin_pass(&mut commands, table, timestamps);
+            let pass = commands.begin_pass(table, timestamps);
             (commands, pass)
         });
-        put(pass, bound, pipeline, step + dispatch.ahead);
+        bound.put(pass, pipeline, step + dispatch.ahead);
         if let Some(timer) = timer {
             timer.after(pass, bound.pipeline.label());
         }
@@ -191,36 +191,6 @@ impl<'a> Frame<'a> {
         self.gpu.check()?;
         self.refused
     }
-}
-
-/// Begins a pass whose kernels read this step table.
-pub(super) fn begin_pass(
-    commands: &mut Unsent,
-    table: &wgpu::BindGroup,
-    timestamp_writes: Option<wgpu::ComputePassTimestampWrites<'_>>,
-) -> wgpu::ComputePass<'static> {
-    let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
-    let mut pass = commands.encoder.begin_compute_pass(&descriptor).forget_lifetime();
-    pass.set_bind_group(1, table, &[]);
-    pass
-}
-
-/// Adds a kernel to a pass, as that of step number `step`.
-pub(super) fn put(
-    pass: &mut wgpu::ComputePass<'_>,
-    bound: &Bound,
-    pipeline: &wgpu::ComputePipeline,
-    step: u32,
-) {
-    pass.set_pipeline(pipeline);
-    pass.set_bind_group(0, &bound.bindings, &[]);
-    // The step's number comes before the kernel's own constants.
-    pass.set_immediates(0, bytemuck::bytes_of(&step));
-    if let Some(own @ [_, ..]) = bound.constants.get(1..) {
-        pass.set_immediates(4, bytemuck::cast_slice(own));
-    }
-    let [width, height, lists] = bound.groups;
-    pass.dispatch_workgroups(width, height, lists);
 }
 
 /// A table with room for what changes in so many steps.

@@ -2,7 +2,6 @@
 
 use super::Gpu;
 use super::dispatch::{Dispatch, Work};
-use super::frame::{begin_pass, put};
 use super::pipeline::processors;
 use super::unsent::{Finished, Unsent};
 use crate::Result;
@@ -97,10 +96,10 @@ fn record(
     part: &[(&Dispatch, u32)],
     mut commands: Unsent,
 ) -> Result<Finished> {
-    let mut pass = begin_pass(&mut commands, table, None);
+    let mut pass = commands.begin_pass(table, None);
     for (dispatch, step) in part {
         if let Work::Kernel(bound) = &dispatch.work {
-            put(&mut pass, bound, gpu.compiled(&bound.pipeline)?, step + dispatch.ahead);
+            bound.put(&mut pass, gpu.compiled(&bound.pipeline)?, step + dispatch.ahead);
         }
     }
     drop(pass);

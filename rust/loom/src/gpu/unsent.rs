@@ -32,6 +32,18 @@ impl Unsent {
         self.from.push(sent.staging);
     }
 
+    /// Begins a pass whose kernels read this step table.
+    pub(super) fn begin_pass(
+        &mut self,
+        table: &wgpu::BindGroup,
+        timestamp_writes: Option<wgpu::ComputePassTimestampWrites<'_>>,
+    ) -> wgpu::ComputePass<'static> {
+        let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
+        let mut pass = self.encoder.begin_compute_pass(&descriptor).forget_lifetime();
+        pass.set_bind_group(1, table, &[]);
+        pass
+    }
+
     /// Ends them, which is most of the work there is with them.
     pub(super) fn finish(self) -> Finished {
         Finished { commands: self.encoder.finish(), from: self.from }
