@@ -87,13 +87,18 @@ fn replaceable(path: &Path) -> std::io::Result<Option<PathBuf>> {
             _ => break,
         }
     }
-    // Links of /proc lead to files by more than their names.
-    let same = match (&found, std::fs::metadata(&target)) {
-        (Some(found), Ok(reached)) => is_same(found, &reached),
-        (found, _) => found.is_none(),
+    // Links of /proc lead to files by more than their names. Others who save may replace the file between two looks
+    // at it, so that one pair of looks is enough that finds it the same.
+    let same = || match (std::fs::metadata(path), std::fs::metadata(&target)) {
+        (Ok(found), Ok(reached)) => is_same(&found, &reached),
+        _ => false,
     };
-    Ok(same.then_some(target))
+    let replaced = found.is_none() || target == path || (0..LOOKS).any(|_| same());
+    Ok(replaced.then_some(target))
 }
+
+/// How often a file is looked at by two names before they are taken to be of two files.
+const LOOKS: usize = 64;
 
 #[cfg(unix)]
 fn is_same(one: &Metadata, other: &Metadata) -> bool {
@@ -176,3 +181,37 @@ fn keep_permissions(file: &File, existing: &Metadata) {
 
 #[cfg(not(unix))]
 fn keep_permissions(_: &File, _: &Metadata) {}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    /// However often others replace a file meanwhile, it is never to be written where it lies: who reads it then
+    /// would find it cut short.
+    #[test]
+    fn a_file_that_others_replace_is_replaced() -> std::io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let [path, link, other] = ["file", "link", "other"].map(|name| folder.path().join(name));
+        std::fs::write(&path, "0")?;
+        std::os::unix::fs::symlink(&path, &link)?;
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let replacing = scope.spawn(|| -> std::io::Result<()> {
+                while !done.load(Ordering::Relaxed) {
+                    std::fs::write(&other, "1")?;
+                    std::fs::rename(&other, &path)?;
+                }
+                Ok(())
+            });
+            let looked = (0..10_000).try_for_each(|_| {
+                for name in [&path, &link] {
+                    assert_eq!(replaceable(name)?.as_ref(), Some(&path));
+                }
+                Ok::<(), std::io::Error>(())
+            });
+            done.store(true, Ordering::Relaxed);
+            looked.and(replacing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
+    }
+}
