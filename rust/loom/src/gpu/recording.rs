@@ -10,8 +10,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// The fewest dispatches that are worth threads of their own.
 pub(super) const FEWEST: usize = 160;
-/// Dispatches that are left for the end, which the caller submits with what comes after them.
-pub(super) const LAST: usize = 32;
+/// Dispatches that are left for the end, which the caller submits with what comes after them: fewer than a frame submits
+/// by itself.
+pub(super) const LAST: usize = 16;
 /// Dispatches of the first part, until which the device has nothing to do, and of the largest.
 const FIRST_PART: usize = 16;
 const LARGEST_PART: usize = 512;

@@ -423,7 +423,7 @@ impl Stack {
         let results = results.chain(asked.then_some(("cell gradient", steps)));
         let made = b.apply_list(op, &reads, results);
         let to_state = made.get(shares).copied().filter(|_| to_parameter || to_context);
-        if let (true, Some(gradient), Some(states)) = (asked, made.last(), self.cell_states(b, forward)) {
+        if asked && let (Some(gradient), Some(states)) = (made.last(), self.cell_states(b, forward)) {
             b.report_cells(CellValues { path: cx.path.clone(), states, gradient: *gradient, mask: cx.real });
         }
 
