@@ -45,6 +45,59 @@ def test_eight_threads_predict_at_once(make: object) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
+def test_who_comes_while_another_thread_builds_waits_for_that() -> None:
+    def fresh() -> loom.Network:
+        layers = [nn.Embedding(20, 600), nn.GRU(700, return_sequences=True), nn.Dense(20)]
+        return loom.Sequential(layers, input_shape=(4,), seed=1)
+
+    x = np.arange(4)[None] % 20
+    expected = fresh().predict(x)
+    wanted: list[Callable[[loom.Network], object]] = [
+        lambda net: np.testing.assert_array_equal(net.predict(x), expected),
+        lambda net: np.testing.assert_array_equal(net.session(4)(x), expected),
+        lambda net: net.output_shape,
+        lambda net: net.summary(),
+        lambda net: net.state_dict(),
+        lambda net: net.predict_probabilities(x),
+    ]
+    for _ in range(3):
+        net, barrier = fresh(), threading.Barrier(len(wanted))
+
+        def use(
+            call: Callable[[loom.Network], object],
+            net: loom.Network = net,
+            barrier: threading.Barrier = barrier,
+        ) -> None:
+            barrier.wait()
+            call(net)
+
+        with ThreadPoolExecutor(len(wanted)) as pool:
+            for done in [pool.submit(use, call) for call in wanted]:
+                done.result(60)
+
+
+def test_a_session_begins_while_others_predict() -> None:
+    layers = [nn.Embedding(20, 64), nn.GRU(64, return_sequences=True), nn.Dense(20)]
+    net = loom.Sequential(layers, input_shape=(64,), seed=1)
+    x = np.random.default_rng(0).integers(0, 20, (256, 64))
+    expected, begun = net.predict(x), threading.Event()
+
+    def predict() -> None:
+        while not begun.is_set():
+            np.testing.assert_array_equal(net.predict(x), expected)
+
+    with ThreadPoolExecutor(2) as pool:
+        others = [pool.submit(predict) for _ in range(2)]
+        try:
+            made = [net.session(64, rows=256)(x) for _ in range(20)]
+        finally:
+            begun.set()
+        for other in others:
+            other.result(60)
+    for outputs in made:
+        np.testing.assert_array_equal(outputs, expected)
+
+
 def test_a_network_that_others_predict_by_is_stored_and_copied(tmp_path: Path) -> None:
     """What only reads needs no pause of those who predict, who hardly leave one."""
     net = cnn()

@@ -266,7 +266,7 @@ impl Network {
 
     /// Infers shapes; every weight is set or lent next, and takes no memory before.
     fn build_bare(&self, py: Python<'_>) -> PyResult<()> {
-        self.change(py, Engine::build_bare)
+        self.prepare(py, Engine::is_built, Engine::build_bare)
     }
 
     /// Has a layer compute from rows of tensors of files, as they lie there.
@@ -278,7 +278,7 @@ impl Network {
 
     /// Infers shapes and makes initial weights.
     fn build(&self, py: Python<'_>) -> PyResult<()> {
-        self.change(py, Engine::build)
+        self.prepare(py, Engine::is_built, Engine::build)
     }
 
     /// Panics in tasks of a loop, for tests of what becomes of that.

@@ -37,7 +37,7 @@ impl Session {
         cache: Option<&str>,
     ) -> PyResult<Self> {
         let cache = cache_type(cache)?;
-        let engine = network.get().change(py, |engine| engine.session_keeping(rows, capacity, cache))?;
+        let engine = network.get().look_built(py, |engine| engine.session_keeping(rows, capacity, cache))?;
         Ok(Self { network, engine: Mutex::new(engine) })
     }
 

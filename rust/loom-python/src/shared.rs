@@ -23,7 +23,7 @@ pub fn split(at: At) -> ([usize; 3], usize) {
 #[pyclass(frozen, module = "loom._native")]
 pub struct Network {
     engine: RwLock<Engine>,
-    /// Those who are bringing weights back from a GPU now, and those who ever did.
+    /// Those who are building the network or bringing its weights back from a GPU now, and those who ever did.
     settling: AtomicUsize,
     settled: AtomicUsize,
     /// The thread that trains the network, by Python's number of it; 0 where none does.
@@ -106,7 +106,7 @@ impl Claim {
     }
 }
 
-/// Counts one who is bringing weights back.
+/// Counts one who is building the network or bringing its weights back.
 struct Settling<'a>(&'a Network);
 
 impl<'a> Settling<'a> {
@@ -182,12 +182,13 @@ impl Network {
                 Err(TryLockError::Poisoned(poisoned)) => {
                     return Ok(Locked { guard: poisoned.into_inner(), _inside });
                 }
-                // Another reader is only bringing weights back from a GPU, which does not take long.
+                // Another reader is only building the network, or bringing its weights back from a GPU. It may need
+                // the GIL to end that.
                 Err(TryLockError::WouldBlock)
                     if self.settling.load(Ordering::SeqCst) > 0
                         || self.settled.load(Ordering::SeqCst) != settled =>
                 {
-                    std::thread::yield_now();
+                    Python::attach(|py| py.detach(std::thread::yield_now));
                 }
                 Err(TryLockError::WouldBlock) => return Err(busy("trains or changes it")),
             }
@@ -212,15 +213,19 @@ impl Network {
 
     /// The network, exclusively.
     pub fn write(&self) -> PyResult<Changing<'_>> {
+        self.try_write()?.ok_or_else(|| busy("predicts by it, trains or changes it"))
+    }
+
+    /// The network, exclusively; None where somebody else has it.
+    fn try_write(&self) -> PyResult<Option<Changing<'_>>> {
         self.check_whole()?;
         let _inside = Inside::enter();
-        match self.engine.try_write() {
-            Ok(guard) => Ok(Changing(Locked { guard, _inside })),
-            Err(TryLockError::Poisoned(poisoned)) => {
-                Ok(Changing(Locked { guard: poisoned.into_inner(), _inside }))
-            }
-            Err(TryLockError::WouldBlock) => Err(busy("predicts by it, trains or changes it")),
-        }
+        let guard = match self.engine.try_write() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        };
+        Ok(Some(Changing(Locked { guard, _inside })))
     }
 
     /// Changes the network; nobody else uses it meanwhile.
@@ -229,7 +234,15 @@ impl Network {
         py: Python<'_>,
         work: impl FnOnce(&mut Engine) -> loom::Result<T> + Send,
     ) -> PyResult<T> {
-        let mut guard = self.write()?;
+        self.change_locked(py, self.write()?, work)
+    }
+
+    fn change_locked<T: Send>(
+        &self,
+        py: Python<'_>,
+        mut guard: Changing<'_>,
+        work: impl FnOnce(&mut Engine) -> loom::Result<T> + Send,
+    ) -> PyResult<T> {
         let engine = &mut *guard;
         match caught(py, || work(engine)) {
             Ok(result) => result.map_err(exception),
@@ -242,16 +255,43 @@ impl Network {
         }
     }
 
+    /// Makes the network ready for those who only read, who wait for that. Whoever predicts by it, trains or changes
+    /// it is not waited for.
+    pub fn prepare(
+        &self,
+        py: Python<'_>,
+        is_ready: impl Fn(&Engine) -> bool,
+        work: impl Fn(&mut Engine) -> loom::Result<()> + Send + Sync,
+    ) -> PyResult<()> {
+        loop {
+            let (ready, built) = {
+                let engine = self.read()?;
+                (is_ready(&engine), engine.is_built())
+            };
+            if ready {
+                return Ok(());
+            }
+            // Counted before it is locked, so that nobody takes this for training.
+            let settling = Settling::begin(self);
+            if let Some(guard) = self.try_write()? {
+                return self.change_locked(py, guard, &work);
+            }
+            if built && self.settling.load(Ordering::SeqCst) == 1 {
+                return Err(busy("predicts by it, trains or changes it"));
+            }
+            // Somebody else does this, or looks at a network that nobody can predict by.
+            drop(settling);
+            py.detach(std::thread::yield_now);
+        }
+    }
+
     /// Looks at the network once it is built; only the building excludes others.
     pub fn look_built<T: Send>(
         &self,
         py: Python<'_>,
         work: impl FnOnce(&Engine) -> loom::Result<T> + Send,
     ) -> PyResult<T> {
-        let built = self.read()?.is_built();
-        if !built {
-            self.change(py, Engine::build)?;
-        }
+        self.prepare(py, Engine::is_built, Engine::build)?;
         self.look(py, work)
     }
 
@@ -262,13 +302,11 @@ impl Network {
         py: Python<'_>,
         work: impl FnOnce(Settled<'_>) -> loom::Result<T> + Send,
     ) -> PyResult<T> {
-        let settled = self.read()?.settled().is_ok();
-        if !settled {
-            self.change(py, |engine| {
-                engine.build()?;
-                engine.synchronize()
-            })?;
-        }
+        let settle = |engine: &mut Engine| {
+            engine.build()?;
+            engine.synchronize()
+        };
+        self.prepare(py, |engine| engine.settled().is_ok(), settle)?;
         self.look(py, |engine| work(engine.settled()?))
     }
 

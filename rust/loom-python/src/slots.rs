@@ -37,7 +37,7 @@ impl Slots {
         cache: Option<&str>,
     ) -> PyResult<Self> {
         let cache = cache_type(cache)?;
-        let engine = network.get().change(py, |engine| engine.slots_keeping(count, capacity, cache))?;
+        let engine = network.get().look_built(py, |engine| engine.slots_keeping(count, capacity, cache))?;
         Ok(Self { network, engine: Mutex::new(engine) })
     }
 

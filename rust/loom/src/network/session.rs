@@ -82,16 +82,17 @@ impl Network {
     /// [`Error::Value`] for no rows or no capacity; [`Error::Shape`] where the layers do not work on
     /// sequences of any length; [`Error::State`] naming a layer or a link that needs whole ones.
     pub fn session(&mut self, rows: usize, capacity: usize) -> Result<Session> {
+        self.build()?;
         self.session_keeping(rows, capacity, CacheType::Full)
     }
 
-    /// [`session`](Self::session) that keeps keys and values in fewer bits, on processors: they are rounded once, as
-    /// they come, so that however its steps come in pieces they make the same bits.
+    /// [`session`](Self::session) of a network that is built, which keeps keys and values in fewer bits, on processors:
+    /// they are rounded once, as they come, so that however its steps come in pieces they make the same bits.
     ///
     /// # Errors
-    /// As `session`; [`Error::State`] also on a GPU, and where no layer keeps keys and values.
-    pub fn session_keeping(&mut self, rows: usize, capacity: usize, cache: CacheType) -> Result<Session> {
-        self.build()?;
+    /// As `session`; [`Error::State`] also before `build`, on a GPU, and where no layer keeps keys and values.
+    pub fn session_keeping(&self, rows: usize, capacity: usize, cache: CacheType) -> Result<Session> {
+        self.check_built()?;
         self.check_cache(cache)?;
         if rows == 0 || capacity == 0 {
             return Err(Error::Value("a session needs at least one row and one step".into()));

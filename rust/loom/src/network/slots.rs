@@ -56,15 +56,16 @@ impl Network {
     /// As [`session`](Self::session); [`Error::State`] also for layers whose state is that of the newest step alone;
     /// [`Error::Device`] where a GPU has no room for all of them, or shows kernels less.
     pub fn slots(&mut self, count: usize, capacity: usize) -> Result<Slots> {
+        self.build()?;
         self.slots_keeping(count, capacity, CacheType::Full)
     }
 
-    /// [`slots`](Self::slots) that keep keys and values in fewer bits.
+    /// [`slots`](Self::slots) of a network that is built, which keep keys and values in fewer bits.
     ///
     /// # Errors
     /// As `slots`, and as [`session_keeping`](Self::session_keeping).
-    pub fn slots_keeping(&mut self, count: usize, capacity: usize, cache: CacheType) -> Result<Slots> {
-        self.build()?;
+    pub fn slots_keeping(&self, count: usize, capacity: usize, cache: CacheType) -> Result<Slots> {
+        self.check_built()?;
         if count == 0 || capacity == 0 {
             return Err(Error::Value("a session needs at least one sequence and one step".into()));
         }
