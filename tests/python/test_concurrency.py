@@ -79,7 +79,7 @@ def test_who_comes_while_another_thread_builds_waits_for_that() -> None:
 def test_a_session_begins_while_others_predict() -> None:
     layers = [nn.Embedding(20, 64), nn.GRU(64, return_sequences=True), nn.Dense(20)]
     net = loom.Sequential(layers, input_shape=(64,), seed=1)
-    x = np.random.default_rng(0).integers(0, 20, (256, 64))
+    x = np.random.default_rng(0).integers(0, 20, (32, 64))
     expected, begun = net.predict(x), threading.Event()
 
     def predict() -> None:
@@ -89,7 +89,7 @@ def test_a_session_begins_while_others_predict() -> None:
     with ThreadPoolExecutor(2) as pool:
         others = [pool.submit(predict) for _ in range(2)]
         try:
-            made = [net.session(64, rows=256)(x) for _ in range(20)]
+            made = [net.session(64, rows=32)(x) for _ in range(10)]
         finally:
             begun.set()
         for other in others:

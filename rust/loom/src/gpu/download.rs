@@ -80,8 +80,8 @@ impl Gpu {
             }
             at += size;
         }
-        commands.submit(self);
-        let mapped = self.map(buffer(staging), total)?;
+        let copied = commands.submit(self);
+        let mapped = self.map(buffer(staging), total, copied)?;
         let mut at = 0;
         for (_, bytes) in parts.iter_mut() {
             bytes.copy_from_slice(&mapped[at..at + bytes.len()]);
@@ -96,8 +96,13 @@ impl Gpu {
         Ok(())
     }
 
-    /// Waits until a buffer can be read.
-    fn map(&self, buffer: &wgpu::Buffer, bytes: u64) -> Result<wgpu::BufferView> {
+    /// Waits until a buffer can be read, which this submission has filled.
+    fn map(
+        &self,
+        buffer: &wgpu::Buffer,
+        bytes: u64,
+        filled: wgpu::SubmissionIndex,
+    ) -> Result<wgpu::BufferView> {
         let (sender, receiver) = std::sync::mpsc::channel();
         buffer.slice(..bytes).map_async(wgpu::MapMode::Read, move |result| {
             // Nobody listens any more where waiting has failed.
@@ -107,7 +112,8 @@ impl Gpu {
             Err(error) => error,
             Ok(()) => Error::Device(format!("reading back from {} failed: {why}", self.adapter())),
         };
-        self.wait()?;
+        // The newest that is known of may be another thread's, and older.
+        self.wait_for(Some(filled))?;
         match receiver.recv() {
             Ok(Ok(())) => {
                 buffer.slice(..bytes).get_mapped_range().map_err(|error| refused(error.to_string()))

@@ -30,13 +30,16 @@ impl Gpu {
         if self.faults.loses() {
             self.lose();
         }
-        let index = self.in_turn(|| self.queue.submit([commands]));
-        let mut outstanding = self.waiting.outstanding.lock().unwrap_or_else(PoisonError::into_inner);
-        if outstanding.len() >= MOST_OUTSTANDING {
-            outstanding.pop_front();
-        }
-        outstanding.push_back(index.clone());
-        index
+        self.in_turn(|| {
+            let index = self.queue.submit([commands]);
+            // In the order in which the device gets them: who waits for the last one waits for all.
+            let mut outstanding = self.waiting.outstanding.lock().unwrap_or_else(PoisonError::into_inner);
+            if outstanding.len() >= MOST_OUTSTANDING {
+                outstanding.pop_front();
+            }
+            outstanding.push_back(index.clone());
+            index
+        })
     }
 
     /// Runs what has wgpu look after finished work, one thread at a time.
