@@ -8,8 +8,9 @@ use super::memory::{Left, Memory, StepKey, Stored};
 use super::mirror::of_gpu;
 use super::staging::MOST_KEPT;
 use super::steps::{STEP_BYTES, control_before, encode_step};
+use crate::ops::Op;
 use crate::ops::measure::{Header, MeasureMemory};
-use crate::program::{FrameStep, Outcome, Outcomes, Phase, Place, Program};
+use crate::program::{FrameStep, Outcome, Outcomes, Phase, Place, Program, Step};
 use crate::shader::{Accelerator, Bind, Operand, Recorder, Shader};
 use crate::state::{LossScale, Registry};
 use crate::tensor::Precision;
@@ -168,7 +169,14 @@ pub(crate) fn train_frame(
         };
         let mut recorder = Recorder::new(&*gpu, rows, memory.control().clone());
         let judged = measures.as_ref().filter(|_| program.ports().recovers);
-        record_verdict(&mut recorder, memory, program, (&outcomes, judged), halts)?;
+        let looks = last_looks(program).filter(|_| judged.is_none());
+        record_verdict(
+            &mut recorder,
+            memory,
+            program,
+            (&outcomes, judged, looks.map(|(_, step)| step)),
+            halts,
+        )?;
         if let Some((outputs, elements)) = &outputs {
             let output = output_of(memory, program, rows)?;
             record_keep(&mut recorder, output, outputs, *elements)?;
@@ -181,11 +189,17 @@ pub(crate) fn train_frame(
             (Some(resident), Some(next)) => resident.gather(&gpu, memory, program, next, 1)?,
             _ => Vec::new(),
         };
-        let all = 0..program.steps.len();
-        let mut list = |phases| memory.dispatches(program, stored, mirror, rows, true, (phases, all.clone()));
-        let (before, after) = (list(Phase::Forward..=Phase::Verdict)?, list(Phase::States..=Phase::Commit)?);
-        let (before, after) = (before.iter().cloned(), after.iter().cloned());
-        let list = Arc::new(schedule(before.chain(verdict).chain(after).chain(gathered)));
+        let all = program.steps.len();
+        let mut list = |phases, part| memory.dispatches(program, stored, mirror, rows, true, (phases, part));
+        // The verdict does the work of a step that brings looks together.
+        let (end, behind) = looks.map_or((all, all), |(place, _)| (place, place + 1));
+        let before = [
+            list(Phase::Forward..=Phase::Verdict, 0..end)?,
+            list(Phase::Forward..=Phase::Verdict, behind..all)?,
+        ];
+        let after = list(Phase::States..=Phase::Commit, 0..all)?;
+        let before = before.iter().flat_map(|list| list.iter().cloned());
+        let list = Arc::new(schedule(before.chain(verdict).chain(after.iter().cloned()).chain(gathered)));
         gpu.compile(&list)?;
         if kept_whole {
             memory.keep_step(key(Some(rows), next), &list);
@@ -249,12 +263,21 @@ pub(crate) fn train_frame(
     Ok(Outcomes { steps: outcomes.collect(), outputs: kept, measures })
 }
 
-/// Adds the verdict on a step.
+/// The step that brings the last looks ahead together, and where it stands: what it makes only the verdict reads.
+fn last_looks(program: &Program) -> Option<(usize, &Step)> {
+    let foreseen = program.ports().foreseen?;
+    program.steps.iter().enumerate().find(|(_, step)| {
+        matches!(&step.op, Op::Foresight(looks) if looks.judged.is_none())
+            && step.writes.first() == Some(&foreseen)
+    })
+}
+
+/// Adds the verdict on a step, which brings `looks` together where they are not yet.
 fn record_verdict(
     recorder: &mut Recorder<'_>,
     memory: &Memory,
     program: &Program,
-    (outcomes, measures): (&Operand, Option<&Operand>),
+    (outcomes, measures, looks): (&Operand, Option<&Operand>, Option<&Step>),
     halts: bool,
 ) -> Result<()> {
     let (ports, rows) = (program.ports(), recorder.rows());
@@ -266,19 +289,12 @@ fn record_verdict(
         Some(norm) => memory.value(program, norm, rows)?,
         None => losses.clone(),
     };
-    // Where the measures judge steps, they have been told.
-    let refused = match (ports.foreseen, measures) {
-        (Some(_), None) => "u32(foreseen[0])",
-        (Some(_), Some(_)) => "u32(foreseen[0]) * 0u",
-        (None, _) => "0u",
-    };
     let mut shader = Shader::new("verdict", include_str!("verdict.wgsl"))
         .flag("HAS_NORM", ports.gradient_norm.is_some())
         .flag("SCALED", program.precision() == Precision::Mixed)
         .constant("GROWTH_STEPS", LossScale::GROWTH_STEPS)
         .float("LARGEST_SCALE", f64::from(LossScale::LARGEST))
         .flag("JUDGED", measures.is_some())
-        .section("REFUSED", refused)
         .read("losses", "f32", losses)
         .read("norm", "f32", norm)
         .bind("control", "Control", Bind::Write(memory.control().clone()))
@@ -292,10 +308,22 @@ fn record_verdict(
             .read("measures", "f32", measures.clone()),
         None => shader.section("ACTION", "1.0"),
     };
-    if let Some(foreseen) = ports.foreseen {
-        shader = shader.read("foreseen", "f32", memory.value(program, foreseen, rows)?);
-    }
-    shader.groups(recorder, 1)
+    let looks = match (looks, ports.foreseen, measures) {
+        (Some(Step { op: Op::Foresight(looks), reads, .. }), ..) => {
+            let reads: Vec<Operand> =
+                reads.iter().map(|look| memory.value(program, *look, rows)).collect::<Result<_>>()?;
+            let text;
+            (shader, text) = looks.bring_together(shader, &reads);
+            text
+        }
+        // Where the measures judge steps, they have been told.
+        (_, Some(foreseen), None) => {
+            shader = shader.read("foreseen", "f32", memory.value(program, foreseen, rows)?);
+            "found = u32(foreseen[0]);".to_string()
+        }
+        _ => String::new(),
+    };
+    shader.section("LOOKS", looks).groups(recorder, 1)
 }
 
 /// A program's output.

@@ -31,7 +31,9 @@ fn main(thread: u32) {
             finite = true;
         }
         // What the updates would make of finite gradients is no fault of the scale.
-        let refused = #{REFUSED};
+        var found = 0u;
+        #{LOOKS}
+        let refused = found;
         let left_out = !finite || refused != 0u || control.halted != 0u || action != 1.0;
         control.goes_back = select(0u, 1u, action == 2.0);
         var overflowed = false;

@@ -92,33 +92,44 @@ fn record_update(
     })
 }
 
-impl GpuOperation for Foresight {
-    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let mut shader = Shader::new("foresight", include_str!("foresight.wgsl")).threads(1).write(
-            "result",
-            "f32",
-            recorder.write(0)?,
-        );
-        let mut looks = String::new();
-        for number in 0..self.count {
-            shader = shader.write(&format!("look_{number}"), "u32", recorder.read(number)?);
-            looks += &format!(
-                "if found == 0.0 && look_{number}[0] != 0u {{ found = f32({}u + min(look_{number}[0], 3u)); }}\n\
+impl Foresight {
+    /// Adds what [`Foresight`] reads to a kernel; returns the text that brings it together in `found`, an integer that
+    /// is 0 before, and makes looks ready for the next step.
+    pub(crate) fn bring_together(&self, mut shader: Shader, reads: &[Operand]) -> (Shader, String) {
+        let mut text = String::new();
+        if let Some(earlier) = reads.get(self.count).filter(|_| self.before > 0) {
+            shader = shader.read("earlier", "f32", earlier.clone());
+            text += "found = u32(earlier[0]);\n";
+        }
+        for (number, look) in reads.iter().take(self.count).enumerate() {
+            shader = shader.write(&format!("look_{number}"), "u32", look.clone());
+            text += &format!(
+                "if found == 0u && look_{number}[0] != 0u {{ found = {}u + min(look_{number}[0], 3u); }}\n\
                  look_{number}[0] = 0u;\n",
                 4 * (self.before + number + 1)
             );
         }
-        let mut start = "0.0";
-        if self.before > 0 {
-            shader = shader.read("earlier", "f32", recorder.read(self.count)?);
-            start = "earlier[0]";
-        }
+        (shader, text)
+    }
+}
+
+impl GpuOperation for Foresight {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let shader = Shader::new("foresight", include_str!("foresight.wgsl")).threads(1).write(
+            "result",
+            "f32",
+            recorder.write(0)?,
+        );
+        let reads: Vec<Operand> = (0..self.count + usize::from(self.before > 0))
+            .map(|number| recorder.read(number))
+            .collect::<Result<_>>()?;
+        let (mut shader, looks) = self.bring_together(shader, &reads);
         let mut judge = String::new();
         if let Some((_, rule)) = &self.judged {
             let header = MeasureMemory::header;
             shader = shader.write("memory", "f32", recorder.write(1)?);
             judge = format!(
-                "if found != 0.0 && memory[{action}] == 1.0 {{\n\
+                "if found != 0u && memory[{action}] == 1.0 {{\n\
                  memory[{action}] = select(0.0, 2.0, memory[{had}] != 0.0);\n\
                  memory[{rate}] = memory[{rate_before}] * {recovery:?}f;\n\
                  memory[{gap}] = memory[{gap_before}];\n\
@@ -140,6 +151,6 @@ impl GpuOperation for Foresight {
                 applied = header(Header::Applied),
             );
         }
-        shader.section("START", start).section("LOOKS", looks).section("JUDGE", judge).groups(recorder, 1)
+        shader.section("LOOKS", looks).section("JUDGE", judge).groups(recorder, 1)
     }
 }
