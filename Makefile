@@ -70,7 +70,7 @@ coverage: $(STAMPS)/development $(STAMPS)/dev
 
 .PHONY: soak
 soak: $(STAMPS)/release $(STAMPS)/dev model
-	LOOM_RANDOM_NETWORKS=600 LOOM_MUTANTS=20000 PROPTEST_CASES=500 cargo test --release --workspace $(TESTED) -- --include-ignored
+	LOOM_SOAK=1 LOOM_RANDOM_NETWORKS=600 LOOM_MUTANTS=20000 PROPTEST_CASES=500 cargo test --release --workspace $(TESTED) -- --include-ignored
 	cargo test --release -p loom-nn --no-default-features --features unit-tests
 	LOOM_SOAK=1 LOOM_RANDOM_GRIDS=20 LOOM_EXTENTS=10000 $(BIN)/python -m pytest
 

@@ -160,4 +160,19 @@ pub(crate) mod testing {
         #[cfg(not(feature = "gpu"))]
         None
     }
+
+    /// Whether a case of a matrix is tried on this GPU: every one on hardware, and where `LOOM_SOAK=1` asks for all;
+    /// every `nth` on a software adapter, which takes far longer to translate a kernel than to run it.
+    pub(crate) fn in_part(number: usize, nth: usize) -> bool {
+        number.is_multiple_of(nth)
+            || std::env::var("LOOM_SOAK").is_ok_and(|value| value == "1")
+            || !is_software()
+    }
+
+    fn is_software() -> bool {
+        #[cfg(feature = "gpu")]
+        return crate::gpu::testing::gpu().is_some_and(|gpu| gpu.capabilities().software);
+        #[cfg(not(feature = "gpu"))]
+        false
+    }
 }

@@ -5,6 +5,7 @@ use super::dispatch::Dispatch;
 use super::frame::Frame;
 use super::steps::{CONTROL_WORDS, control_before, encode_step};
 use crate::Result;
+pub(crate) use crate::device::testing::in_part;
 use crate::dtype::testing::Sample;
 use crate::dtype::{DType, Packing};
 use crate::ops::testing::{Data, Setting};
@@ -38,11 +39,11 @@ pub(crate) fn own_gpu() -> Option<Arc<Gpu>> {
     gpu().and_then(|_| super::open_another(0))
 }
 
-/// Settings of property tests on a GPU: so many cases, the same ones every time. Each shape may be another
-/// kernel, and a driver that cannot compile one in time is to meet it again.
+/// Settings of property tests on a GPU: so many cases, half as many by software, the same ones every time. Each shape
+/// may be another kernel, and a driver that cannot compile one in time is to meet it again.
 pub(crate) fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig {
-        cases,
+        cases: if in_part(1, 2) { cases } else { cases.div_ceil(2) },
         rng_seed: RngSeed::Fixed(0x1007),
         failure_persistence: None,
         ..ProptestConfig::default()

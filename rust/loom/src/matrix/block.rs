@@ -210,12 +210,14 @@ impl<'a, T: Real> Block<'a, T> {
         let columns_at_once = CHUNK.min(columns.len().next_multiple_of(LANES));
         let blocks = self.depth.div_ceil(most_deep).max(1);
         let deepest = self.depth.div_ceil(blocks);
+        // Of no depth at all nothing is packed, and panels lie somewhere.
+        let packed_block = |depth: usize| depth.max(1) * LANES;
 
         // Panels of the left operand lie side by side where there are lanes for several.
         let beside = (LANES / most).max(1);
         let together = (GROUP / most).next_multiple_of(beside);
         let left_blocks = together.min(panels).div_ceil(beside);
-        let left_len = if a_in_place.is_some() { 0 } else { deepest * LANES * left_blocks };
+        let left_len = if a_in_place.is_some() { 0 } else { packed_block(deepest) * left_blocks };
         let packed_columns = if at_once { columns_at_once } else { columns.len().next_multiple_of(width) };
         let right_len = if packed { deepest * packed_columns } else { 0 };
         let mut scratch = SCRATCH.take();
@@ -260,7 +262,7 @@ impl<'a, T: Real> Block<'a, T> {
             };
             for first in (0..panels).step_by(together) {
                 let group = first..panels.min(first + together);
-                let block_len = depth.len() * LANES;
+                let block_len = packed_block(depth.len());
                 if a_in_place.is_none() {
                     for (panel, left) in group.clone().step_by(beside).zip(left.chunks_exact_mut(block_len)) {
                         let last = group.end.min(panel + beside) - 1;

@@ -253,6 +253,19 @@ fn an_empty_sum_is_the_start_and_empty_outputs_are_left_alone() {
     }
 }
 
+/// However operands lie, and however many rows and columns share what would be packed.
+#[test]
+fn empty_sums_of_any_layout_are_the_start() {
+    let layouts = [Layout::Plain, Layout::Transposed, Layout::Gap(3), Layout::Spread(2)];
+    for left in layouts {
+        for right in layouts {
+            for shape in [(1, 0, 3), (13, 0, 70), (40, 0, 90), (300, 0, 5)] {
+                check_strided::<f32>(shape, (left, right), Start::Continue, 3, 1);
+            }
+        }
+    }
+}
+
 /// Negative zero, infinities and denormals go the reference's way.
 #[test]
 fn special_values_are_the_references() {

@@ -147,7 +147,7 @@ fn steps_land_whole_or_not_at_all() {
 #[test]
 fn steps_land_whole_or_not_at_all_on_a_gpu() {
     if crate::gpu::testing::gpu().is_some() {
-        matrix("gpu:0", 17_989);
+        matrix("gpu:0", 35_983);
     }
 }
 

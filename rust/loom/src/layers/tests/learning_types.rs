@@ -174,7 +174,7 @@ fn every_layer_learns_through_every_type() {
 #[test]
 fn every_layer_learns_through_types_in_turn_on_a_gpu() {
     if crate::gpu::testing::gpu().is_some() {
-        matrix("gpu:0", 3, 33);
+        matrix("gpu:0", 3, 67);
     }
 }
 

@@ -143,6 +143,20 @@ pub(super) fn for_every_sample(proof: impl Fn(&str, &Sample) -> Result<()>) {
     }
 }
 
+/// Runs a proof on a GPU on the first sample of each layer kind and every `nth` of the others, where that is software.
+#[cfg(feature = "gpu")]
+pub(super) fn for_samples_in_part(nth: usize, proof: impl Fn(&str, &Sample) -> Result<()>) {
+    let number = std::cell::Cell::new(0);
+    let kind = std::cell::Cell::new("");
+    for_every_sample(|name, sample| {
+        let is_first = kind.replace(sample.layer.kind()) != sample.layer.kind();
+        match is_first || crate::gpu::testing::in_part(number.replace(number.get() + 1), nth) {
+            true => proof(name, sample),
+            false => Ok(()),
+        }
+    });
+}
+
 /// Runs a proof on the first sample of each layer kind.
 pub(super) fn for_every_kind(proof: impl Fn(&str, &Sample) -> Result<()>) {
     for (kind, samples) in samples() {

@@ -188,10 +188,15 @@ mod gpu {
     #[test]
     fn one_step_is_that_of_the_cpu() {
         let Some(gpu) = testing::gpu() else { return };
+        let mut number = 0;
         for cell in [Cell::Tanh, Cell::Relu, Cell::Lstm, Cell::Gru] {
             for (dtype, granularity) in WEIGHTS.into_iter().chain([(DType::Q4_0, None), (DType::Q8_0, None)])
             {
                 for (units, rows) in [(1, 1), (9, 5), (70, 3)] {
+                    number += 1;
+                    if !testing::in_part(number + number / 3, 3) {
+                        continue;
+                    }
                     let op = Recurrent { cell, ..op(units, 1, 1) };
                     let packed = Packed::new(dtype, granularity, units, cell.gates() * units);
                     let [found, expected] = found(&gpu, &op, &packed, rows);
