@@ -53,7 +53,7 @@ demo: $(if $(wildcard $(STAMPS)/release),$(STAMPS)/release,$(STAMPS)/quick) $(ST
 .PHONY: test
 test: $(STAMPS)/development $(STAMPS)/dev
 	@mkdir -p $(REPORTS) && rm -f $(REPORTS)/*
-	@{ OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --durations=40 \
+	@{ OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal --durations=40 \
 	    --junitxml=$(REPORTS)/pytest.xml \
 	    >$(REPORTS)/pytest.log 2>&1 || touch $(REPORTS)/failed; } & \
 	{ { cargo test --workspace $(TESTED) --no-fail-fast --test '*' || touch $(REPORTS)/failed; \
