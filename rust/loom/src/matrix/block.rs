@@ -263,7 +263,7 @@ impl<'a, T: Real> Block<'a, T> {
             for first in (0..panels).step_by(together) {
                 let group = first..panels.min(first + together);
                 let block_len = packed_block(depth.len());
-                if a_in_place.is_none() {
+                if a_in_place.is_none() && !depth.is_empty() {
                     for (panel, left) in group.clone().step_by(beside).zip(left.chunks_exact_mut(block_len)) {
                         let last = group.end.min(panel + beside) - 1;
                         let rows = rows_of(panel).start..rows_of(last).end;
