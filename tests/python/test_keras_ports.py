@@ -185,6 +185,18 @@ def test_recurrent_dropout_state_and_frozen_statistics_are_told(tmp_path: Path) 
     assert [layer.kind for layer in net.layers if not layer.trainable] == ["batch_norm"]
 
 
+def test_recurrent_layers_move_one_bias_as_keras_does() -> None:
+    net, _ = loaded(FOLDER.parent / "keras" / "rnn.keras")
+    x, y = np.random.default_rng(0).normal(size=(4, 6, 4)), np.ones((4, 2))
+    before = net.state_dict()
+    net.fit(x, y, epochs=1, optimizer="sgd", learning_rate=0.1, loss="mse", verbose=False)
+    moved = {name for name, array in net.state_dict().items() if not np.array_equal(array, before[name])}
+    assert {"0.0.0.0.bias_ih_l0", "0.0.0.1.bias_ih_l0"} < moved
+    assert not any("bias_hh" in name for name in moved)
+    gru, _ = loaded(FOLDER.parent / "keras" / "gru.keras")  # which has two there, too
+    assert [layer.frozen for layer in gru.layers if layer.kind == "gru"] == [(), ()]
+
+
 def test_a_model_that_is_not_trained_has_no_layer_that_is(tmp_path: Path) -> None:
     def change(config: dict[str, Any]) -> None:
         config["config"]["trainable"] = False

@@ -195,6 +195,9 @@ class ModelGraph:
         """Adds the call of a layer: of values, and with masks."""
         name, key = where
         reads, masks = given
+        if call.layer["class_name"] == "Masking":
+            # Padding is found in steps, which are the first axis.
+            reads = [self._laid(other) for other in reads]
         layer, kind = call.layer, call.layer["class_name"]
         values = [self._values[other] for other in reads]
         broken = not self._broken.isdisjoint(reads)

@@ -181,6 +181,12 @@ def _unit_norm(config: Config, arrays: Arrays, value: Value, options: Config) ->
     return [{"type": "l2_norm"}]
 
 
+def _reshape(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
+    shape = config["target_shape"]
+    refuse(None in shape, "a Reshape to extents that are open: give the model's Input a shape")
+    return [{"type": "reshape", "shape": shape}]
+
+
 def _flat(config: Config, arrays: Arrays, value: Value, options: Config) -> Row:
     leads = config.get("data_format") == "channels_first" and value.rank > 1
     turned = [{"type": "permute", "axes": [*range(1, value.rank), 0]}] if leads else []
@@ -224,10 +230,7 @@ _LAYERS: dict[str, tuple[str, Make]] = {
     "TimeDistributed": ("last", _time_distributed),
     "MultiHeadAttention": ("last", attention),
     "Flatten": ("last", _flat),
-    "Reshape": (
-        "last",
-        lambda config, arrays, value, options: [{"type": "reshape", "shape": config["target_shape"]}],
-    ),
+    "Reshape": ("last", _reshape),
     "Permute": (
         "last",
         lambda config, arrays, value, options: [

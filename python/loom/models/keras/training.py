@@ -178,6 +178,9 @@ def keep(net: Network, rows: Sequence[Row], path: Path, notes: Notes) -> None:
                 if inner.get(FIXED) or not mark.trainable:
                     fixed |= own
                     continue
+                if inner["type"] in ("rnn", "lstm") or inner.get("reset_after") is False:
+                    # Keras has one bias where two stand here, which would both move.
+                    fixed |= {name for name in own if "bias_hh_l" in name}
                 for what, numbers in mark.penalties.items():
                     found = _penalised(what, inner["type"], mark.part, own, begin)
                     penalties.update({f"{handle.path}.{name}": numbers for name in found})
