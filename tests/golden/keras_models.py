@@ -205,7 +205,17 @@ def taught():
     return keras.Model(start, L.Dense(2, bias_regularizer="l2")(L.Add()([x, y])))
 
 
-PORTS = {each.__name__: each for each in (towers, twins, crossed, masked, leading, taught)}
+def attending():
+    """Steps that attend to those of another sequence, of another width."""
+    asked, seen = keras.Input((4, 6), name="asked"), keras.Input((5, 3), name="seen")
+    x = L.Conv1D(6, 3, padding="same")(asked)
+    y = L.Dense(3, "tanh")(seen)
+    x = L.LayerNormalization()(L.Add()([x, L.MultiHeadAttention(2, 3)(key=y, query=x, value=y)]))
+    x = L.Add()([x, L.MultiHeadAttention(1, 3, use_bias=False)(x, x, use_causal_mask=True)])
+    return keras.Model([asked, seen], L.Dense(2)(L.MultiHeadAttention(1, 2)(x, y)))
+
+
+PORTS = {each.__name__: each for each in (towers, twins, crossed, masked, leading, taught, attending)}
 
 
 def write_ports():

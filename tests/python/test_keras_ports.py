@@ -256,6 +256,32 @@ def node(*tensors: tuple[str, int, int]) -> dict[str, Any]:
     return {"args": [held], "kwargs": {}}
 
 
+def test_attention_reads_what_its_arguments_say_however_they_are_given() -> None:
+    """Also of Keras 2, which tells keys and masks among the settings of a call."""
+    start = [{"class_name": "InputLayer", "config": {"name": name}, "inbound_nodes": []} for name in "abm"]
+    tensors = {name: node((name, 0, 0))["args"][0][0] for name in "abm"}
+    new = {"args": [], "kwargs": {"value": tensors["b"], "query": tensors["a"], "query_mask": tensors["m"]}}
+    old = [["a", 0, 0, {"value": ["b", 0, 0], "query_mask": ["m", 0, 0], "training": False}]]
+    for call in (new, old):
+        layer = {"class_name": "MultiHeadAttention", "config": {"name": "c"}, "inbound_nodes": [call]}
+        config = {"layers": [*start, layer], "output_layers": [["c", 0, 0]]}
+        *_, made = calls_of({"class_name": "Functional", "config": config})
+        assert list(made.reads.values()) == [Tensor("a"), Tensor("b")]
+        assert list(made.masks) == [Tensor("m")]
+
+
+def test_attention_to_others_is_not_causal(tmp_path: Path) -> None:
+    def change(config: dict[str, Any]) -> None:
+        held = {each["config"]["name"]: each for each in config["config"]["layers"]}
+        held["multi_head_attention"]["inbound_nodes"][0]["kwargs"]["use_causal_mask"] = True
+
+    path = changed(FOLDER / "attending.keras", tmp_path / "model.keras", change)
+    with pytest.raises(
+        loom.ConfigError, match=r"use_causal_mask .* to another value \(multi_head_attention\)"
+    ):
+        loom.load(path)
+
+
 def test_calls_of_models_count_from_one_where_keras_does() -> None:
     """Keras 2 counts a call of models inside others before all, Keras 3 where it tells outputs."""
     start = {"class_name": "InputLayer", "config": {"name": "a"}, "inbound_nodes": []}

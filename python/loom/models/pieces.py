@@ -5,17 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from loom.architecture import InputConfig, row_shape
 from loom.errors import ConfigError
 from loom.models.branches import Branches, Join, Row
 from loom.models.plain import shape_after
 
-__all__ = ["Graph", "Placed", "placed"]
+__all__ = ["Context", "Graph", "Placed", "placed"]
 
 _MOST_CELLS = 4096
 _LINKS = ("add", "multiply", "concat")
+
+
+class Context(NamedTuple):
+    """How a value is made of another one and a second, as attention to another sequence is.
+
+    Args:
+        row: The layers behind the first, which take the second as their context.
+    """
+
+    row: Row
+
+
+Step: TypeAlias = "Row | Join | Context"
 
 
 class Placed(NamedTuple):
@@ -43,13 +56,13 @@ class Graph:
         inputs: One sample's extents of what comes in, by key.
         names: What the inputs are called, by key.
         steps: How each further value is made, after those that it is made of: their keys, and layers
-            behind one of them, or how they are joined.
+            behind one of them, how they are joined, or layers behind the first with the second as context.
         shapes: One sample's extents of values, where they are known.
     """
 
     inputs: dict[str, list[int | None]] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
-    steps: dict[str, tuple[list[str], Row | Join]] = field(default_factory=dict)
+    steps: dict[str, tuple[list[str], Step]] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...] | None] = field(default_factory=dict)
 
     def needed(self, ends: Sequence[str]) -> list[str]:
@@ -104,7 +117,10 @@ _NOTHING: Row = [{"type": "activation", "function": "linear"}]
 def _row(graph: Graph, start: str, end: str, keys: Sequence[str]) -> Row:
     branches = Branches(start)
     for key in keys:
-        branches.add(key, *graph.steps[key])
+        reads, step = graph.steps[key]
+        if isinstance(step, Context):
+            raise ConfigError(f"{key} has a second input, which a cell alone has")
+        branches.add(key, reads, step)
     return branches.row(end)
 
 
@@ -125,7 +141,7 @@ def _with_tables_together(graph: Graph, ends: Sequence[str]) -> Graph:
         if key not in keys:
             made.steps[key] = (reads, step)
             continue
-        rows: list[Row] = [each for each in (steps[other][1] for other in keys) if not isinstance(each, Join)]
+        rows: list[Row] = [each for each in (steps[other][1] for other in keys) if isinstance(each, list)]
         flat = any(len(row) > 1 or row[0]["type"] != "embedding" for row in rows)
         shapes = [graph.shapes.get(other) for other in keys]
         if flat and None in shapes:
@@ -150,15 +166,15 @@ def _with_tables_together(graph: Graph, ends: Sequence[str]) -> Graph:
     return made
 
 
-def _looks_up(step: Row | Join) -> bool:
+def _looks_up(step: Step) -> bool:
     """Whether a step begins with a table of rows by number."""
-    if isinstance(step, Join) or not step:
+    if not isinstance(step, list) or not step:
         return False
     first = step[0]
     return first["type"] == "embedding" or (first["type"] == "masked" and _looks_up(first["layers"]))
 
 
-def _uses(steps: Mapping[str, tuple[list[str], Row | Join]], key: str) -> int:
+def _uses(steps: Mapping[str, tuple[list[str], Step]], key: str) -> int:
     return sum(key in reads for reads, _ in steps.values())
 
 
@@ -225,9 +241,9 @@ class _Cells:
             self._source = {key: key for key in self._graph.inputs}
             self._joins = set()
             for key in self._keys:
-                reads = steps[key][0]
+                reads, step = steps[key]
                 sources = {self._source[other] for other in reads}
-                if len(sources) > 1:
+                if len(sources) > 1 or isinstance(step, Context):
                     self._joins.add(key)
                     self._anchors |= {key, *reads}
                 self._source[key] = key if key in self._anchors else next(iter(sources))
@@ -271,6 +287,9 @@ class _Cells:
     def _joined(self, key: str, made: Mapping[str, _Cell], cells: list[_Cell]) -> _Cell:
         """A cell that brings values together; what they go through before are cells of their own."""
         reads, step = self._graph.steps[key]
+        if isinstance(step, Context):
+            first, second = (made[other] for other in reads)
+            return _Cell(key, links=[(first, "replace", None), (second, "context", None)], row=step.row)
         assert isinstance(step, Join)
         operands: list[_Cell] = []
         shapes: list[tuple[int, ...] | None] = []

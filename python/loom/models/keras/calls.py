@@ -13,6 +13,7 @@ __all__ = ["Call", "Tensor", "calls_of", "ends_of", "layers_in", "starts_of"]
 
 Layer = Mapping[str, Any]
 _MODELS = ("Functional", "Model")
+_MASKS = ("mask", "query_mask", "value_mask", "key_mask")
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,10 @@ def _calls_of_layer(layer: Layer) -> Iterator[Call]:
     for number, node in enumerate(layer["inbound_nodes"]):
         if isinstance(node, Mapping):
             given, options = node["args"], dict(node["kwargs"])
-            masks = tuple(_histories(options.pop("mask", None)))
+            masks = tuple(_histories([options.pop(name, None) for name in _MASKS]))
+            if layer["class_name"] == "MultiHeadAttention":
+                yield Call(layer, number, _attended(given, options), options, node, masks)
+                continue
             first = given[0] if given else None
             if isinstance(first, Mapping) and first.get("class_name") != "__keras_tensor__":
                 reads: dict[str | int, Tensor] = dict(_named(first))
@@ -172,10 +176,31 @@ def _calls_of_layer(layer: Layer) -> Iterator[Call]:
             reads = {name: Tensor(*entry[:3]) for name, entry in entries.items()}
             yield Call(layer, number, reads, {}, {})
             continue
-        options = entries[0][3] if len(entries[0]) > 3 else {}
-        yield Call(
-            layer, number, {place: Tensor(*entry[:3]) for place, entry in enumerate(entries)}, options, {}
-        )
+        options = dict(entries[0][3]) if len(entries[0]) > 3 else {}
+        masks = tuple(_old([options.pop(name, None) for name in _MASKS]))
+        tensors = [*(Tensor(*entry[:3]) for entry in entries), *_old(list(options.values()))]
+        yield Call(layer, number, dict(enumerate(tensors)), options, {}, masks)
+
+
+def _attended(given: Sequence[Any], options: Mapping[str, Any]) -> dict[str | int, Tensor]:
+    """What attention reads, in the order of its arguments however they are given."""
+    names = ("query", "value", "key")
+    told = {**dict(zip(names, given, strict=False)), **options}
+    return {name: tensor for name in names for tensor in _histories(told.get(name))}
+
+
+def _old(value: Any) -> Iterator[Tensor]:  # noqa: ANN401 - of JSON
+    """The values among a call's further arguments, as Keras 2 tells them."""
+    if isinstance(value, list):
+        if (
+            len(value) in (3, 4)
+            and isinstance(value[0], str)
+            and all(type(each) is int for each in value[1:3])
+        ):
+            yield _leaf(value)
+            return
+        for entry in value:
+            yield from _old(entry)
 
 
 def _named(given: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:

@@ -18,7 +18,7 @@ from loom.models.keras.merging import MERGES, is_operation, merged, operation, r
 from loom.models.keras.training import Notes, bare, marked, policy_of
 from loom.models.keras.values import Unsupported, Value, moved, refuse
 from loom.models.keras.weights import Weights, snake_names
-from loom.models.pieces import Graph
+from loom.models.pieces import Context, Graph
 from loom.models.plain import shape_after
 
 __all__ = ["ModelGraph"]
@@ -215,12 +215,16 @@ class ModelGraph:
                 self._join(key, reads, join, row, value)
                 self._masking.brought_together(key, reads)
                 return
-            refuse(len(set(reads)) != 1, f"{kind} of {len(set(reads))} values")
+            attends = kind == "MultiHeadAttention" and len(set(reads)) > 1
+            refuse(len(set(reads)) != 1 and not attends, f"{kind} of {len(set(reads))} values")
             if (name, held[1]) not in self._arrays:
                 self._arrays[name, held[1]] = held[0].of(layer["config"]["name"], held[1])
             arrays = self._arrays[name, held[1]]
             if arrays:
                 self._note_policy(layer["config"], name)
+            if attends:
+                self._attend(call, arrays, reads, where, trainable)
+                return
             row, value = layers_of(kind, layer["config"], arrays, values[0], call.options)
             row = marked(
                 row,
@@ -240,6 +244,37 @@ class ModelGraph:
             self._add(key, reads, [], Value(rank, values[0].first and rank > 1))
         if broken:
             self._broken.add(key)
+
+    def _attend(
+        self,
+        call: Call,
+        arrays: Sequence[NDArray[Any]],
+        reads: Sequence[str],
+        where: tuple[str, str],
+        trainable: bool,
+    ) -> None:
+        """Adds attention of one sequence to another."""
+        name, key = where
+        query, other, *rest = reads
+        refuse(rest != [] and rest != [other], "a MultiHeadAttention whose keys are not of its values")
+        for each in (query, other):
+            refuse(self._values[each].mask is not None, "a MultiHeadAttention of masked values to others")
+        query, other = self._laid(query), self._laid(other)
+        row, value = layers_of(
+            "MultiHeadAttention", call.layer["config"], arrays, self._values[query], call.options
+        )
+        refuse(row[0]["causal"], "use_causal_mask of a MultiHeadAttention to another value")
+        row = [{**row[0], "cross": True}]
+        row = marked(
+            row,
+            call.layer,
+            name,
+            trainable=trainable,
+            inference=call.is_for_inference,
+            notes=self.notes,
+        )
+        self.graph.steps[key] = ([query, other], Context(row))
+        self._enter(key, replace(value, shape=self._values[query].shape))
 
     def _note_policy(self, config: Mapping[str, Any], name: str) -> None:
         names = self.policies.setdefault(policy_of(config), [])
