@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import loom
 from loom.models.keras.calls import Tensor, calls_of, ends_of
 
-pytest.importorskip("h5py")
+h5py = pytest.importorskip("h5py")
 FOLDER = Path(__file__).parents[1] / "golden" / "keras_ports"
 FILES = sorted(path.name for path in FOLDER.iterdir() if path.suffix != ".npz")
 Arrays = dict[str, NDArray[Any]]
@@ -167,6 +167,21 @@ def test_policies_of_types_are_the_network_s_precision(tmp_path: Path, policy: s
 
     path = changed(FOLDER / "taught.keras", tmp_path / "model.keras", change)
     assert loaded(path)[0].precision == precision
+
+
+def test_weights_of_bfloat16_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.h5"
+    path.write_bytes((FOLDER.parent / "keras" / "arithmetic.h5").read_bytes())
+    expected = loom.load(path).state_dict()
+    names: list[str] = []
+    with h5py.File(path, "r+") as file:
+        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+        for name in names:
+            array = file[name][...]
+            del file[name]
+            file[name] = (array.view("<u4") >> 16).astype("<u2").view("V2")
+    for name, array in loom.load(path).state_dict().items():
+        assert np.array_equal(array.view(np.uint32), expected[name].view(np.uint32) & 0xFFFF0000)
 
 
 def test_recurrent_dropout_state_and_frozen_statistics_are_told(tmp_path: Path) -> None:

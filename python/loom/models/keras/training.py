@@ -200,7 +200,7 @@ def keep(net: Network, rows: Sequence[Row], path: Path, notes: Notes) -> None:
     if lines:
         told = "\n".join(f"  {line}" for line in lines)
         warnings.warn(
-            f"{path}: of training the network lacks what the Keras model says:\n{told}", stacklevel=4
+            f"{path}: of training the network lacks what the Keras model says:\n{told}", stacklevel=5
         )
 
 
