@@ -29,7 +29,7 @@ _MOST = 1_000_000_000
 # What reading runs into where a file is not what it should be.
 _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, KeyError, IndexError, ValueError, TypeError, AttributeError),
-    *(RuntimeError, RecursionError, NotImplementedError, EOFError),
+    *(RuntimeError, RecursionError, NotImplementedError, EOFError, ArithmeticError),
 )
 
 
