@@ -297,6 +297,26 @@ def test_attention_to_others_is_not_causal(tmp_path: Path) -> None:
         loom.load(path)
 
 
+def test_masks_that_calls_name_are_those_of_their_values_or_refused(tmp_path: Path) -> None:
+    """Keras 3 writes down how a mask is computed, and hands it to each call by name."""
+
+    def with_number(number: int) -> Callable[[dict[str, Any]], None]:
+        def change(config: dict[str, Any]) -> None:
+            layers = config["config"]["layers"]
+            (equal,) = (each for each in layers if each["class_name"] == "NotEqual")
+            equal["inbound_nodes"][0]["args"][1] = number
+            (lstm,) = (each for each in layers if each["class_name"] == "LSTM")
+            mask = lstm["inbound_nodes"][0]["kwargs"]["mask"]
+            assert mask["config"]["keras_history"][0] == equal["config"]["name"]
+
+        return change
+
+    loaded(changed(FOLDER / "masked.keras", tmp_path / "same.keras", with_number(0)))
+    path = changed(FOLDER / "masked.keras", tmp_path / "other.keras", with_number(3))
+    with pytest.raises(loom.ConfigError, match="a mask of its own that LSTM is called with"):
+        loom.load(path)
+
+
 def test_calls_of_models_count_from_one_where_keras_does() -> None:
     """Keras 2 counts a call of models inside others before all, Keras 3 where it tells outputs."""
     start = {"class_name": "InputLayer", "config": {"name": "a"}, "inbound_nodes": []}

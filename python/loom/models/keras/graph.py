@@ -204,7 +204,8 @@ class ModelGraph:
         try:
             refuse_foreign(layer)
             if kind in ("NotEqual", "Any") and is_operation(layer):
-                self._masking.told(key, kind, call.node, reads[0])
+                source = self._laid(reads[0]) if kind == "NotEqual" else reads[0]
+                self._masking.told(key, kind, call.node, source)
             self._masking.refuse_others(kind, masks, reads[0])
             if is_operation(layer) or kind in MERGES:
                 self._masking.check(kind, reads)

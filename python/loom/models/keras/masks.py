@@ -69,6 +69,9 @@ class Masking:
     def refuse_others(self, kind: str, masks: Sequence[str], read: str) -> None:
         """Refuses masks that are not what the value that is read has with it."""
         mask = self._values[read].mask
+        if mask is not None and mask.row is None:
+            # Of several masks, which is refused where it matters.
+            return
         own = None if mask is None else (mask.origin, mask.value)
         refuse(
             any(own is None or self._told.get(key) != own for key in masks),
