@@ -141,6 +141,120 @@ MODELS = {
 }
 
 
+def towers():
+    """Columns and categories in, of which one is looked up twice; two outputs in a dictionary."""
+    user, film = (keras.Input((1,), dtype="int32", name=name) for name in ("user", "film"))
+    table = keras.Input((3,), name="table")
+    near = [L.Flatten()(L.Embedding(6, 4)(each)) for each in (user, film)]
+    deep = [L.Flatten()(L.Embedding(6, 3)(each)) for each in (user, film)]
+    match = L.Dot(axes=1, normalize=True)(near)
+    scaled = L.Normalization(mean=[0.5, 1, 2], variance=[1, 4, 9])(table)
+    mixed = L.Dense(5, "tanh")(L.Concatenate()([*deep, scaled]))
+    stars = L.Dense(1)(L.Concatenate()([match, mixed]))
+    kind = L.Dense(3, "softmax")(L.Maximum()([mixed, L.Dense(5)(table)]))
+    return keras.Model([user, film, table], {"stars": stars, "kind": kind})
+
+
+def twins():
+    """One model that reads two images, and what tells these apart."""
+    start = keras.Input((6, 5, 2))
+    x = L.BatchNormalization()(L.Conv2D(3, 3, activation="relu")(start))
+    inner = keras.Model(start, [L.GlobalAveragePooling2D()(x), L.Flatten()(L.MaxPooling2D(2, 3, "same")(x))])
+    left, right = keras.Input((6, 5, 2), name="left"), keras.Input((6, 5, 2), name="right")
+    (a, b), (c, d) = inner(left), inner(right)
+    apart = L.Dense(2, name="apart")(L.Subtract()([a, c]))
+    return keras.Model(
+        [left, right], [apart, L.Average(name="mean")([b, d]), L.Minimum(name="least")([a, c, a])]
+    )
+
+
+def crossed():
+    """Branches that are not nested in each other, values of several ranks, sums over one element."""
+    start = keras.Input((4, 3), name="start")
+    a, b = L.Dense(3, "tanh")(start), L.Dense(3)(start)
+    c, d = L.Add()([a, b]), L.Multiply()([b, start])
+    e = L.Dot(axes=2)([L.Maximum()([c, d]), L.Average()([a, d, L.GlobalMaxPooling1D()(b)])])
+    f = L.Concatenate(axis=1)([e, L.Permute((2, 1))(L.Dot(axes=(2, 1))([e, e])), L.Permute((2, 1))(e)])
+    return keras.Model(start, L.Dense(2)(L.Bidirectional(L.GRU(2), merge_mode="ave")(f)))
+
+
+def masked():
+    """Padding that recurrent layers and a mean leave out."""
+    words = keras.Input((5,), dtype="int32", name="words")
+    x = L.Embedding(7, 4, mask_zero=True)(words)
+    y = L.LSTM(3, return_sequences=True)(L.Dense(3)(x))
+    y = L.Bidirectional(L.SimpleRNN(2), merge_mode="sum")(y)
+    return keras.Model(words, L.Concatenate()([y, L.GlobalAveragePooling1D()(x), L.Flatten()(x)]))
+
+
+def leading():
+    """Channels first, as Keras has them on request."""
+    start = keras.Input((3, 6, 5), name="start")
+    x = L.Conv2D(4, 3, padding="same", data_format="channels_first", activation="relu")(start)
+    x = L.BatchNormalization(axis=1)(x)
+    x = L.AveragePooling2D(2, 1, "same", data_format="channels_first")(x)
+    return keras.Model(start, L.Dense(2)(L.GlobalAveragePooling2D(data_format="channels_first")(x)))
+
+
+def taught():
+    """Layers that are not trained, and penalties on those that are."""
+    start = keras.Input((4,), name="start")
+    x = L.Dense(5, "tanh", kernel_regularizer=keras.regularizers.L1L2(0.02, 0.05))(start)
+    x = L.Dense(5, "tanh", trainable=False, kernel_constraint=keras.constraints.MaxNorm(2))(x)
+    y = L.Dense(5, trainable=False)(x)
+    return keras.Model(start, L.Dense(2, bias_regularizer="l2")(L.Add()([x, y])))
+
+
+def attending():
+    """Steps that attend to those of another sequence, of another width."""
+    asked, seen = keras.Input((4, 6), name="asked"), keras.Input((5, 3), name="seen")
+    x = L.Conv1D(6, 3, padding="same")(asked)
+    y = L.Dense(3, "tanh")(seen)
+    x = L.LayerNormalization()(L.Add()([x, L.MultiHeadAttention(2, 3)(key=y, query=x, value=y)]))
+    x = L.Add()([x, L.MultiHeadAttention(1, 3, use_bias=False)(x, x, use_causal_mask=True)])
+    return keras.Model([asked, seen], L.Dense(2)(L.MultiHeadAttention(1, 2)(x, y)))
+
+
+PORTS = {each.__name__: each for each in (towers, twins, crossed, masked, leading, taught, attending)}
+
+
+def write_ports():
+    """Writes models of several inputs and outputs, with arrays by name; one is trained for a step."""
+    folder, random, values = FOLDER.parent / "keras_ports", np.random.default_rng(8), {}
+    folder.mkdir(exist_ok=True)
+    for name, make in PORTS.items():
+        keras.utils.clear_session()
+        model = make()
+        for weight in model.weights:
+            if weight.dtype == "float32":
+                drawn = random.uniform(-0.6, 0.6, weight.shape)
+                weight.assign(np.abs(drawn) + 0.5 if "variance" in weight.path else drawn)
+        given = {}
+        for tensor in model.inputs:
+            shape = (3, *tensor.shape[1:])
+            words = "int" in str(tensor.dtype)
+            given[tensor.name] = (
+                random.integers(0, 6, shape) if words else random.normal(size=shape).astype("f4")
+            )
+        if name == "masked":
+            given["words"][0, 3:] = given["words"][1, :2] = 0
+        made = model(given if len(given) > 1 else next(iter(given.values())), training=False)
+        ends = made if isinstance(made, dict) else made if isinstance(made, list) else [made]
+        named = ends if isinstance(ends, dict) else dict(zip(model.output_names, ends, strict=True))
+        values |= {f"{name}.x.{key}": array for key, array in given.items()}
+        values |= {f"{name}.y.{key}": np.asarray(array) for key, array in named.items()}
+        model.save(folder / f"{name}.keras")
+        compress(folder / f"{name}.keras")
+        if name in ("twins", "masked"):
+            model.save(folder / f"{name}.h5")
+        if name == "taught":
+            (x,) = given.values()
+            model.compile(keras.optimizers.SGD(0.1), "mse")
+            model.train_on_batch(x, np.ones((3, 2)))
+            values["taught.after"] = np.asarray(model(x))
+    np.savez_compressed(folder / "values.npz", **values)
+
+
 def compress(path):
     """Writes an archive anew, smaller."""
     with zipfile.ZipFile(path) as archive:
@@ -172,3 +286,4 @@ def main():
 
 if __name__ == "__main__":
     main()
+    write_ports()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import random
+import warnings
 from typing import Any
 
 import numpy as np
@@ -292,3 +293,18 @@ def test_modules_keep_their_mode_and_bad_examples_are_refused() -> None:
         loom.from_torch(module, torch.ones(2, 5))
     with pytest.raises(loom.ConfigError, match=r"torch\.nn\.Module"):
         loom.from_torch(3, torch.ones(2, 5))
+
+
+def test_what_embeddings_do_in_training_alone_is_told() -> None:
+    table = torch.nn.Embedding(7, 3, padding_idx=0, scale_grad_by_freq=True)
+    module = torch.nn.Sequential(table, torch.nn.Flatten(), torch.nn.Linear(12, 2))
+    words = torch.arange(8).reshape(2, 4) % 7
+    with pytest.warns(
+        UserWarning, match=r"padding_idx=0 of 0: that row is trained.*scale_grad_by_freq=True of 0"
+    ):
+        net = loom.from_torch(module, words)
+    assert (net.layers[0].parameters["weight"][0] == 0).all()
+    table.weight.requires_grad_(False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not loom.from_torch(module, words).layers[0].trainable

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loom import nn
+from loom import _native, nn
 from loom._settings.checks import file_path
 from loom._settings.files import text_of
 from loom.convert import as_real_array
@@ -23,7 +23,7 @@ from loom.network import Network
 from loom.nn._layer import FAMILY
 from loom.nn._schema import schema
 
-__all__ = ["export_model", "import_model", "parameters_of"]
+__all__ = ["export_model", "import_model", "parameters_of", "rows_in", "shape_after"]
 
 # What composite layers hold: rows of layers, and rows of rows; with what names of parameters begin there.
 _ROWS = {
@@ -71,14 +71,14 @@ def export_model(net: Network) -> dict[str, Any]:
 
 def _inside(layer: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
     """The layer at any depth that a parameter belongs to, as far as the configuration has it."""
-    for row, begin in _rows(layer):
+    for row, begin in rows_in(layer):
         number, _, rest = name.removeprefix(begin).partition(".")
         if name.startswith(begin) and rest and number.isdecimal() and int(number) < len(row):
             return _inside(row[int(number)], rest)
     return layer, name
 
 
-def _rows(layer: Mapping[str, Any]) -> Iterator[tuple[list[dict[str, Any]], str]]:
+def rows_in(layer: Mapping[str, Any]) -> Iterator[tuple[list[dict[str, Any]], str]]:
     """The rows of layers that a layer holds, with what the names of their parameters begin with."""
     if layer["type"] == "parallel":
         for number, branch in enumerate(layer["branches"]):
@@ -127,6 +127,28 @@ def import_model(data: Mapping[str, Any] | str | PathLike[str]) -> Network:
     net = Network.from_config(config).build()
     net.load_state_dict(found.fitting(net))
     return net
+
+
+def shape_after(row: Sequence[Mapping[str, Any]], shape: Sequence[int] | None) -> tuple[int, ...] | None:
+    """Returns one sample's extents behind layers that have their parameters beside their settings.
+
+    Args:
+        row: The layers, as `import_model` reads them.
+        shape: One sample's extents before them, without the batch; None where they are not known.
+
+    Returns:
+        The extents; None where those before are not known.
+
+    Raises:
+        ConfigError: A layer or setting is unknown.
+        ShapeError: A layer does not take what comes in.
+    """
+    if shape is None:
+        return None
+    for layer in row:
+        config = _Parameters().taken_from(layer, str(layer.get("type")), "")
+        shape = _native.layer_output_shape(json.dumps(config), list(shape), None)
+    return tuple(shape)
 
 
 def parameters_of(data: str | PathLike[str]) -> list[tuple[str, str, tuple[int, ...]]]:

@@ -43,11 +43,14 @@ class Array:
         """
         if self._dtype == "other":
             raise SerializationError(f"{self.name} holds no numbers")
-        dtype = np.dtype(self._dtype)
+        short = self._dtype == "bfloat16"
+        dtype = np.dtype("<u2" if short else self._dtype)
         size = prod(self.shape) * dtype.itemsize
         if size > max(_USUAL, _DENSEST * self._stored):
             raise SerializationError(f"{self.name} would come to {size:,} bytes, which are not in the file")
-        return self._reader.array(self.name, size).view(dtype).reshape(self.shape)
+        found = self._reader.array(self.name, size).view(dtype).reshape(self.shape)
+        # The first half of a float32.
+        return (found.astype(np.uint32) << 16).view(np.float32) if short else found
 
 
 class Group:

@@ -47,9 +47,11 @@ def _value(value: Any) -> Any:  # noqa: ANN401 - of h5py
 def _described(item: Any) -> dict[str, Any]:  # noqa: ANN401 - of h5py
     """What a group or an array holds."""
     if not hasattr(item, "keys"):
+        # HDF5 has no bfloat16, and Keras writes it as two bytes that are nothing else.
+        plain = item.dtype.str if item.dtype.kind in "fiub" else "other"
         return {
             "shape": list(item.shape),
-            "dtype": item.dtype.str if item.dtype.kind in "fiub" else "other",
+            "dtype": "bfloat16" if item.dtype.str == "|V2" else plain,
             "stored": item.id.get_storage_size(),
         }
     attributes = {name: _value(item.attrs[name]) for name in _ATTRIBUTES if name in item.attrs}

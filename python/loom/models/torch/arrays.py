@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from loom.models.branches import Row
 from loom.network import Network
 
-__all__ = ["TensorArray", "array", "fixed", "keep_fixed", "warn_of_shared"]
+__all__ = ["TensorArray", "array", "fixed", "keep_fixed", "warn_of_shared", "warn_of_tables"]
 
 # What arrays that several parameters are cut from become.
 _CUT = {
@@ -87,6 +87,26 @@ def warn_of_shared(row: Row) -> None:
             f"and training moves them apart: {'; '.join(several[:3])}{more}",
             stacklevel=4,
         )
+
+
+def warn_of_tables(module: Any) -> None:  # noqa: ANN401 - of PyTorch
+    """Warns of what the module's embeddings do in training and an Embedding here does not."""
+    import torch
+
+    told: list[str] = []
+    for name, part in module.named_modules():
+        if not isinstance(part, torch.nn.Embedding) or not part.weight.requires_grad:
+            continue
+        if part.padding_idx is not None:
+            told.append(
+                f"padding_idx={part.padding_idx} of {name or 'the module'}: that row is trained like others; "
+                "where it is padding, give sequences their own lengths (docs/guides/any-length.md)"
+            )
+        if part.scale_grad_by_freq:
+            told.append(f"scale_grad_by_freq=True of {name or 'the module'}: gradients are not divided")
+    if told:
+        more = f"; and {len(told) - 3} more" if len(told) > 3 else ""
+        warnings.warn(f"training differs from the module's: {'; '.join(told[:3])}{more}", stacklevel=4)
 
 
 def _arrays(layer: dict[str, Any]) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -9,7 +9,7 @@ import numpy as np
 from loom.errors import ConfigError, DataError
 from loom.extras import require
 from loom.models.plain import import_model
-from loom.models.torch.arrays import array, keep_fixed, warn_of_shared
+from loom.models.torch.arrays import array, keep_fixed, warn_of_shared, warn_of_tables
 from loom.models.torch.graph import GraphReading
 from loom.models.torch.modules import known
 from loom.network import Network
@@ -28,6 +28,9 @@ def from_torch(module: Any, example: Any) -> Network:  # noqa: ANN401 - of PyTor
     dropout, Flatten. In between values may be added, concatenated, reshaped and permuted, and functions of
     `torch.nn.functional` called; the graph of that is traced by torch.fx, and by torch.export where that
     cannot. A sum of a value and what is computed of it becomes a Residual, other branches a Parallel.
+
+    What the module does in training alone, and layers here do not, is told in a warning: parameters that
+    several of its layers share, `padding_idx` and `scale_grad_by_freq` of an Embedding.
 
     The module is read in eval mode, and left in the mode that it has. What the network makes of the example
     is compared with what the module does.
@@ -85,6 +88,7 @@ def _read(module: Any, example: Any) -> Network:  # noqa: ANN401
             _compare(net, example, expected)
             keep_fixed(net, row)
             warn_of_shared(row)
+            warn_of_tables(module)
             return net
         failures.append(reading.failures)
     told = "\n".join(f"  {failure}" for failure in failures[0])
