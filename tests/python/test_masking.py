@@ -134,3 +134,44 @@ def test_gradients_with_padding_agree_on_both_devices(name: str, gpu: str) -> No
     elsewhere = np.where(real[..., None], weight, 1e6)
     for parameter, gradient in gradients(network(LAYERS[name]).to(gpu), x, elsewhere)[1].items():
         np.testing.assert_array_equal(gradient, found[parameter], err_msg=parameter)
+
+
+@pytest.mark.parametrize(
+    "reads", [nn.GRU(3), nn.MultiHeadAttention(1), nn.SequencePool("mean"), nn.MaskedSoftmax()]
+)
+def test_another_number_of_steps_than_the_mask_tells_of_is_refused(reads: nn.Layer) -> None:
+    def network(convolution: nn.Layer) -> loom.Network:
+        inside = [nn.Permute((1, 0)), convolution, nn.Permute((1, 0)), reads]
+        return loom.Sequential([nn.Masked(inside)], input_shape=(7, 4))
+
+    x = np.ones((2, 7, 4))
+    assert np.isfinite(network(nn.Conv1D(4, 3, padding="same")).predict(x)).all()
+    for other in (nn.Conv1D(4, 3, stride=2), nn.ZeroPadding1D(1)):
+        with pytest.raises(loom.ShapeError, match="sequence of 7 steps, as the mask around it has"):
+            network(other).predict(x)
+
+
+def test_padding_is_known_behind_convolutions() -> None:
+    x, real = padded()
+    around = [nn.Permute((1, 0)), nn.Conv1D(WIDTH, 1), nn.Permute((1, 0)), nn.LSTM(3, return_sequences=True)]
+    net = loom.Sequential([nn.Masked(around)], input_shape=x.shape[1:], seed=1)
+    found = net.predict(x)
+    assert (found[~real] == 0.0).all()
+    assert (found[real] != 0.0).all()
+
+
+@pytest.mark.parametrize("width", [3, 5])
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_nothing_is_padding_of_what_stands_where_steps_were(
+    width: int, device: str, request: pytest.FixtureRequest
+) -> None:
+    layers = [nn.Permute((1, 0)), nn.LSTM(4, return_sequences=True)]
+    x = np.random.default_rng(1).normal(size=(2, 5, width)).astype(np.float32)
+    x[:, 3:] = 0.0
+    masked = loom.Sequential([nn.Masked(layers)], input_shape=(5, width), seed=1)
+    plain = loom.Sequential(layers, input_shape=(5, width), seed=2)
+    for name, values in masked.layers[0].parameters.items():
+        plain.layers[1].parameters[name.removeprefix("1.")] = values
+    expected = plain.predict(x)
+    found = masked.to("cpu" if device == "cpu" else request.getfixturevalue("gpu")).predict(x)
+    np.testing.assert_allclose(found, expected, atol=1e-6)

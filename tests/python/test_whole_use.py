@@ -93,8 +93,9 @@ def test_a_language_model_is_trained_looked_into_shrunk_and_resumed(
 
     # Fewer bits for each layer, within a budget; the file of it infers the same.
     loss = net.evaluate((x, y), loss="cross_entropy")["loss"]
-    # Each choice is judged by what it does to the loss: of few rows and types on a GPU, which may be software.
-    judged, dtypes = (slice(None), None) if on == "cpu" else (slice(16), ["bfloat16", "int8", "uint4", "ternary"])
+    # Each choice is judged by what it does to the loss: of few rows and types where that may be software.
+    few = (slice(16), ["bfloat16", "int8", "uint4", "ternary"])
+    judged, dtypes = few if on == "gpu" else (slice(None), None)
     plan = net.fit_bits((x[judged], y[judged]), max_bytes=net.weight_bytes // 3, dtypes=dtypes)
     assert net.weight_bytes <= plan.max_bytes
     assert net.evaluate((x, y), loss="cross_entropy")["loss"] < loss + 0.5

@@ -239,11 +239,13 @@ impl Chain {
         Ok(())
     }
 
-    /// What each layer knows: of padding only as long as there are steps.
+    /// What each layer knows: of padding only as long as there are steps, and they come first.
     fn contexts(&self, cx: &Context) -> Vec<Context> {
-        let (mut mask, mut real) = (cx.mask, cx.real);
+        let (mut mask, mut real, mut axis) = (cx.mask, cx.real, 0);
         let of_layer = |(number, layer): (usize, &Arc<dyn Layer>)| {
-            let inner = Context { mask, real, ..cx.inner(number, &number.to_string()) };
+            let known = mask.filter(|_| axis == 0);
+            let inner = Context { mask: known, real, ..cx.inner(number, &number.to_string()) };
+            axis = layer.moved_axis(axis);
             mask = mask.filter(|_| layer.steps() != Steps::Pooled);
             real = real.filter(|_| layer.steps() != Steps::Pooled);
             inner

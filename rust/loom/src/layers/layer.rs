@@ -135,6 +135,11 @@ pub trait Layer: fmt::Debug + Send + Sync {
         if self.is_stepwise() { Steps::Kept } else { Steps::Whole }
     }
 
+    /// The axis of the output that was this one of the input.
+    fn moved_axis(&self, axis: usize) -> usize {
+        axis
+    }
+
     /// The layer, by cell and place, whose parameters it uses instead of its own.
     fn tied_to(&self) -> Option<[usize; 4]> {
         None

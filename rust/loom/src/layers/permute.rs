@@ -70,6 +70,10 @@ impl Layer for Permute {
         self.axes.first() == Some(&0)
     }
 
+    fn moved_axis(&self, axis: usize) -> usize {
+        self.axes.iter().position(|from| *from == axis).unwrap_or(axis)
+    }
+
     one_input!();
 
     fn target_rules(&self) -> &dyn TargetRules {

@@ -64,8 +64,9 @@ impl Layer for SequencePool {
 impl OneInput for SequencePool {
     fn lower(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
         let (time, width) = (b.shape(x)[0], b.shape(x)[1]);
-        let op = StepWeights { of: self.steps, steps: time, masked: cx.mask.is_some() };
-        let weights = b.apply(op, &[cx.mask.unwrap_or(x)], "weights", Shape::from(time));
+        let mask = cx.mask_of(b, "SequencePool", b.shape(x))?;
+        let op = StepWeights { of: self.steps, steps: time, masked: mask.is_some() };
+        let weights = b.apply(op, &[mask.unwrap_or(x)], "weights", Shape::from(time));
         let mix = Mix { part: MixPart::Forward, branches: time, len: width };
         Ok(Forward::saving(b.apply(mix, &[weights, x], "y", Shape::from(width)), vec![weights]))
     }

@@ -288,6 +288,7 @@ impl Layer for MultiHeadAttention {
         let e = self.extents(&shapes)?;
         let [query, key, value, output] = self.projections(&e);
         let (x, context) = (inputs[0], inputs[inputs.len() - 1]);
+        cx.mask_of(b, "MultiHeadAttention", b.shape(x))?;
         let mut q = query.forward(b, cx, x)?;
         let mut k = key.forward(b, cx, context)?;
         let mut v = value.forward(b, cx, context)?;

@@ -231,6 +231,7 @@ impl Stack {
     pub fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
         let mut value = inputs[0];
         let time = b.shape(value)[0];
+        cx.mask_of(b, self.kind, b.shape(value))?;
         let mut inner = Vec::with_capacity(self.layers);
         for layer in 0..self.layers {
             if layer > 0 {

@@ -92,12 +92,8 @@ impl OneInput for MaskedSoftmax {
         let shape = b.shape(x).clone();
         let (outer, classes, inner) = self.extents(&shape);
         let (mut reads, mut time) = (vec![x], TimeMask::None);
-        if let Some(mask) = cx.mask {
-            let steps = b.shape(mask).len();
-            if shape.first() != Some(&steps) {
-                let expected = format!("a sequence of {steps} steps, as the mask around it has");
-                return Err(shape_error("MaskedSoftmax", &expected, &shape));
-            }
+        if let Some(mask) = cx.mask_of(b, "MaskedSoftmax", &shape)? {
+            let steps = shape[0];
             reads.push(mask);
             let over_time = self.axis == 0 || shape.rank() == 1;
             time = if over_time { TimeMask::Classes } else { TimeMask::Repetitions { steps } };
