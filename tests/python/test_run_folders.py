@@ -297,10 +297,11 @@ import os, signal, sys, time, loom
 from networks import blobs, mlp, quiet
 def fork(epoch, logs):
     if os.fork() == 0:
+        # Until it runs it holds what its parent does.
+        print("go", flush=True)
         os.close(1); os.close(2)
         time.sleep(60)
         os._exit(0)
-    print("go", flush=True)
     time.sleep(60)
 loom.train(mlp(units=4), blobs(48), quiet(epochs=3, batch_size=16, device="cpu"),
            callbacks=[loom.LambdaCallback(on_epoch_end=fork)], run=sys.argv[1])

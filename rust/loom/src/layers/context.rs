@@ -1,6 +1,5 @@
 //! What passes between the network and a layer: what the layer asks for, and what it finds while it lowers itself.
 
-use super::shape_error;
 use crate::dtype::DType;
 use crate::matrix::IntegerWeight;
 use crate::ops::{CacheType, Decode, Op};
@@ -187,25 +186,6 @@ impl Context {
     pub fn read(&self, b: &mut Builder, name: &str) -> Result<Value> {
         let parameter = self.parameter(name)?;
         Ok(parameter.read(b))
-    }
-
-    /// Which steps of a sequence are real, where some are padding.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] where layers before have made another number of steps of those that the mask tells of.
-    pub(super) fn mask_of(&self, b: &Builder, layer: &str, sequence: &Shape) -> Result<Option<Value>> {
-        let Some(mask) = self.mask else { return Ok(None) };
-        let steps = b.shape(mask).len();
-        match sequence.first() {
-            Some(found) if *found == steps => Ok(Some(mask)),
-            _ => {
-                let expected = format!(
-                    "a sequence of {steps} steps, as the mask around it has (layers that make another number of \
-                     steps stand outside of it)"
-                );
-                Err(shape_error(layer, &expected, sequence))
-            }
-        }
     }
 
     /// Whether gradients of any of its parameters, or of what stands beside them, are wanted.

@@ -120,6 +120,7 @@ pub use weight_norm::WeightNorm;
 pub use window::{NamedPadding, Padding};
 pub use zero_padding::{ZeroPadding, ZeroPadding1D, ZeroPadding2D, ZeroPadding3D};
 
+use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result, extents};
 
@@ -143,6 +144,24 @@ pub(crate) fn output_of(layer: &dyn Layer, inputs: &[Shape]) -> Result<Shape> {
 /// The error of a layer that got a shape it cannot take.
 pub(crate) fn shape_error(kind: &str, expected: &str, got: &Shape) -> Error {
     Error::Shape(format!("{kind} expects {expected}, got {got}"))
+}
+
+/// Which steps of a sequence are real, where some are padding, for a layer that reads it.
+///
+/// # Errors
+/// [`Error::Shape`](crate::Error::Shape) where layers before have made another number of steps of those that the mask
+/// tells of.
+pub(crate) fn mask_of(cx: &Context, b: &Builder, layer: &str, sequence: &Shape) -> Result<Option<Value>> {
+    let Some(mask) = cx.mask else { return Ok(None) };
+    let steps = b.shape(mask).len();
+    if sequence.first() == Some(&steps) {
+        return Ok(Some(mask));
+    }
+    let expected = format!(
+        "a sequence of {steps} steps, as the mask around it has (layers that make another number of steps stand \
+         outside of it)"
+    );
+    Err(shape_error(layer, &expected, sequence))
 }
 
 /// The only input of a layer that takes one.

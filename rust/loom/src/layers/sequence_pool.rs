@@ -4,7 +4,7 @@ use super::kind_registry::Configured;
 use super::layer::Linear;
 use super::one_input::{Backward, OneInput, one_input};
 use super::settings::{forms, kind_and_config, names, settings};
-use super::{Context, Forward, Layer, Sample, Steps, TargetRules, shape_error, single};
+use super::{Context, Forward, Layer, Sample, Steps, TargetRules, mask_of, shape_error, single};
 use crate::Result;
 use crate::ops::{Mix, MixPart, PooledSteps, StepWeights};
 use crate::program::{Builder, Value};
@@ -64,7 +64,7 @@ impl Layer for SequencePool {
 impl OneInput for SequencePool {
     fn lower(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
         let (time, width) = (b.shape(x)[0], b.shape(x)[1]);
-        let mask = cx.mask_of(b, "SequencePool", b.shape(x))?;
+        let mask = mask_of(cx, b, "SequencePool", b.shape(x))?;
         let op = StepWeights { of: self.steps, steps: time, masked: mask.is_some() };
         let weights = b.apply(op, &[mask.unwrap_or(x)], "weights", Shape::from(time));
         let mix = Mix { part: MixPart::Forward, branches: time, len: width };

@@ -4,7 +4,9 @@ use super::{MultiHeadAttention, QkNorm};
 use crate::layers::projection::Projection;
 use crate::layers::settings::kind_and_config;
 use crate::layers::target::WeightedMean;
-use crate::layers::{Context, Forward, Layer, ParameterSpec, Steps, TargetRules, Want, shape_error, single};
+use crate::layers::{
+    Context, Forward, Layer, ParameterSpec, Steps, TargetRules, Want, mask_of, shape_error, single,
+};
 use crate::ops::attention::FixedMask;
 use crate::ops::normalize::Statistics;
 use crate::ops::{
@@ -288,7 +290,7 @@ impl Layer for MultiHeadAttention {
         let e = self.extents(&shapes)?;
         let [query, key, value, output] = self.projections(&e);
         let (x, context) = (inputs[0], inputs[inputs.len() - 1]);
-        cx.mask_of(b, "MultiHeadAttention", b.shape(x))?;
+        mask_of(cx, b, "MultiHeadAttention", b.shape(x))?;
         let mut q = query.forward(b, cx, x)?;
         let mut k = key.forward(b, cx, context)?;
         let mut v = value.forward(b, cx, context)?;

@@ -2,7 +2,7 @@
 
 use super::{CarriedSpec, Cell, Context, Error, Forward, Initializer, ParameterSpec, Result, Shape, Want};
 use crate::layers::projection::Projection;
-use crate::layers::shape_error;
+use crate::layers::{mask_of, shape_error};
 use crate::ops::{self, BiasGradient, Combination, Direction, Dropout, Recurrent, Slice, Term};
 use crate::program::{Builder, CellValues, Value};
 use crate::weights::Layout;
@@ -231,7 +231,7 @@ impl Stack {
     pub fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
         let mut value = inputs[0];
         let time = b.shape(value)[0];
-        cx.mask_of(b, self.kind, b.shape(value))?;
+        mask_of(cx, b, self.kind, b.shape(value))?;
         let mut inner = Vec::with_capacity(self.layers);
         for layer in 0..self.layers {
             if layer > 0 {

@@ -4,7 +4,7 @@ use super::of_classes;
 use crate::layers::kind_registry::Configured;
 use crate::layers::one_input::{Backward, OneInput, one_input};
 use crate::layers::settings::{kind_and_config, settings};
-use crate::layers::{Context, Forward, Layer, Sample, shape_error};
+use crate::layers::{Context, Forward, Layer, Sample, mask_of, shape_error};
 use crate::ops::masked_softmax::TimeMask;
 use crate::ops::{self, Direction};
 use crate::program::{Builder, Value};
@@ -92,7 +92,7 @@ impl OneInput for MaskedSoftmax {
         let shape = b.shape(x).clone();
         let (outer, classes, inner) = self.extents(&shape);
         let (mut reads, mut time) = (vec![x], TimeMask::None);
-        if let Some(mask) = cx.mask_of(b, "MaskedSoftmax", &shape)? {
+        if let Some(mask) = mask_of(cx, b, "MaskedSoftmax", &shape)? {
             let steps = shape[0];
             reads.push(mask);
             let over_time = self.axis == 0 || shape.rank() == 1;
