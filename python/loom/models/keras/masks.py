@@ -52,7 +52,7 @@ class Masking:
         notes: What takes what is different from Keras in training.
     """
 
-    def __init__(self, graph: Graph, values: Mapping[str, Value], notes: Notes) -> None:
+    def __init__(self, graph: Graph, values: dict[str, Value], notes: Notes) -> None:
         self._graph = graph
         self._values = values
         self._notes = notes
@@ -94,7 +94,7 @@ class Masking:
         masks = [mask for mask in (self._values[other].mask for other in reads) if mask is not None]
         if masks:
             value = replace(self._values[key], mask=replace(masks[0], row=None))
-            self._values[key] = value  # type: ignore[index]
+            self._values[key] = value
 
     def layer(self, key: str, layer: Mapping[str, Any], read: str, row: Row, value: Value, add: Add) -> None:
         """Adds a layer, behind all that is computed of a masked value where it has to know the mask."""
