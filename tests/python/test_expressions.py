@@ -311,3 +311,10 @@ def test_its_configuration_goes_through_json() -> None:
     assert config["type"] == "expr"
     assert nn.layer_from_config(config) == layer
     assert hash(nn.layer_from_config(config)) == hash(layer)
+
+
+def test_what_has_parameters_is_written_as_one_would_write_it() -> None:
+    layer = nn.Expr("a * x + b", a=(4,), b=1.5)
+    text = str(loom.Sequential([layer, nn.Dense(2)], input_shape=4))
+    (line,) = (line for line in text.splitlines() if "Expr" in line)
+    assert eval(line.partition(": ")[2], {"Expr": nn.Expr}) == layer

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 from typing import Any
 
 from loom import nn
 from loom.architecture import NetworkConfig
+from loom.errors import ConfigError
 
 __all__ = ["brief", "described"]
 
@@ -17,12 +19,14 @@ def brief(layer: nn.Layer) -> str:
     fields = dataclasses.fields(described)
     required = {field.name for field in fields if field.default is dataclasses.MISSING}
     values = {field.name: getattr(layer, field.name) for field in fields}
-    # Defaults in the form that they are kept in, some of which depend on what is required.
-    usual = type(layer)(**{name: values[name] for name in required})
+    usual = {field.name: field.default for field in fields}
+    # What is required may want another setting than its default, as an expression wants what it names.
+    with suppress(ConfigError):
+        # Defaults in the form that they are kept in, some of which depend on what is required.
+        made = type(layer)(**{name: values[name] for name in required})
+        usual = {name: getattr(made, name) for name in values}
     settings = [
-        f"{name}={value!r}"
-        for name, value in values.items()
-        if name in required or value != getattr(usual, name)
+        f"{name}={value!r}" for name, value in values.items() if name in required or value != usual[name]
     ]
     return f"{type(layer).__name__}({', '.join(settings)})"
 
