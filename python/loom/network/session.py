@@ -32,11 +32,13 @@ def cache_type(where: str, name: CacheTypeName | None) -> CacheTypeName | None:
     return None if name is None else choice(where, "cache_dtype", name, known)
 
 
-Drawn: TypeAlias = (
-    "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64] | None]"
-)
-"""Settings (9,), numbers from 0 to below 1 (count,), and what is added to scores and how often classes came
-(classes,), where that matters."""
+Drawn: TypeAlias = "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]"
+"""Settings (8,), numbers from 0 to below 1 (count,), and (changes, 3) classes in their order, how often they
+came and what is added to their scores."""
+
+DrawnRows: TypeAlias = "tuple[NDArray[np.float64], NDArray[np.float64], list[NDArray[np.float64]], int]"
+"""The same of several rows: settings (rows, 8), numbers (rows, count), the changes of each, and of how many
+classes all choose."""
 
 
 class StepSampler(Protocol):
@@ -61,7 +63,7 @@ class StepSampler(Protocol):
         """
 
 
-def drawn_by(samplers: Sequence[StepSampler], rows: int, count: int) -> Drawn:
+def drawn_by(samplers: Sequence[StepSampler], rows: int, count: int) -> DrawnRows:
     """Returns what draws the steps of each row, as the engine wants it.
 
     Args:
@@ -78,17 +80,8 @@ def drawn_by(samplers: Sequence[StepSampler], rows: int, count: int) -> Drawn:
             f"{[sampler.vocabulary for sampler in samplers]}"
         )
     draws = [sampler.draws(count) for sampler in samplers]
-
-    def together(rows: list[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
-        given = next((row for row in rows if row is not None), None)
-        if given is None:
-            return None
-        return np.stack([np.zeros_like(given) if row is None else row for row in rows])
-
-    settings = np.stack([settings for settings, _, _, _ in draws])
-    numbers = np.stack([numbers for _, numbers, _, _ in draws])
-    biases = together([biases for _, _, biases, _ in draws])
-    return settings, numbers, biases, together([counts for _, _, _, counts in draws])
+    settings, numbers, changes = zip(*draws, strict=True)
+    return np.stack(settings), np.stack(numbers), list(changes), samplers[0].vocabulary
 
 
 def _as_kept(array: ArrayLike, precision: Precision, *, packed: bool) -> RealArray:

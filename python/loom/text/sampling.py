@@ -107,18 +107,17 @@ class Draws(NamedTuple):
     """What the next tokens are drawn by where the network draws them itself.
 
     Args:
-        settings: (9,) temperature, top_k, top_p, min_p, typical, the penalties for repetition, frequency and
-            presence, and 1 where there are biases.
+        settings: (8,) temperature, top_k, top_p, min_p, typical, and the penalties for repetition, frequency
+            and presence.
         uniforms: (count,) a number from 0 to below 1 for each token.
-        biases: (vocabulary,) what is added to scores; None where nothing is.
-        counts: (vocabulary,) how often the answer has each token, 0.5 for those that only the prompt has;
-            None where no penalty asks for it.
+        changes: (changes, 3) tokens in the order of their ids, how often the answer has each (0.5 for those
+            that only the prompt has), and what is added to their scores: those with a bias, and, where a
+            penalty asks for it, those that came before.
     """
 
     settings: NDArray[np.float64]
     uniforms: NDArray[np.float64]
-    biases: NDArray[np.float64] | None
-    counts: NDArray[np.float64] | None
+    changes: NDArray[np.float64]
 
 
 class Sampler:
@@ -206,12 +205,14 @@ class Sampler:
         Args:
             count: The most tokens.
         """
-        wanted, biases, counts = self.settings, None, None
-        if len(self._biased):
-            biases = np.zeros(len(self._seen))
-            biases[self._biased] = self._biases
+        wanted, changed = self.settings, self._biased
         if self._penalises:
-            counts = np.where(self._seen & (self._counts == 0), 0.5, self._counts.astype(np.float64))
+            changed = np.union1d(np.flatnonzero(self._seen), self._biased)
+        changes = np.zeros((len(changed), 3))
+        changes[:, 0] = changed
+        if self._penalises:
+            changes[:, 1] = np.where(self._seen[changed], np.maximum(self._counts[changed], 0.5), 0.0)
+        changes[np.searchsorted(changed, self._biased), 2] = self._biases
         settings = [
             wanted.temperature,
             # More than there are leave none out.
@@ -222,9 +223,8 @@ class Sampler:
             wanted.repetition_penalty,
             wanted.frequency_penalty,
             wanted.presence_penalty,
-            biases is not None,
         ]
-        return Draws(np.array(settings, np.float64), self._uniforms(count), biases, counts)
+        return Draws(np.array(settings, np.float64), self._uniforms(count), changes)
 
     def took(self, tokens: Sequence[int]) -> None:
         """Takes note of tokens that were drawn so.

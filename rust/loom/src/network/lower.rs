@@ -208,10 +208,9 @@ impl Lowered {
                 Pick::Drawn => {
                     let draws = b.carried("draws", Shape::from(capacity + 1), number + 1);
                     let sampling = b.carried("sampling", Shape::from(Sampling::NUMBERS), number + 2);
-                    let biases = b.carried("biases", Shape::from(classes), number + 3);
-                    let counts = b.carried("counts", Shape::from(classes), number + 4);
-                    let reads = [value, draws, sampling, biases];
-                    b.effect(Draw { time, classes, capacity }, &reads, &[chosen, counts]);
+                    let changes = b.carried("changes", Shape::from(Draw::changes(classes)), number + 3);
+                    let reads = [value, draws, sampling];
+                    b.effect(Draw { time, classes, capacity }, &reads, &[chosen, changes]);
                 }
             }
         }

@@ -3,7 +3,7 @@
 use super::mode::Mode;
 use super::placed::{Coordinates, at_layer, describe_path};
 use super::{Network, Settled};
-use crate::ops::{CacheType, Sampling};
+use crate::ops::{CacheType, Draw, Sampling};
 use crate::program::LayerPath;
 use crate::state::{Carried, CarriedPlace, CarriedSpec};
 use crate::tensor::{Shape, Tensor, TensorView};
@@ -142,12 +142,8 @@ impl Network {
         if let Some(session) = mode.session.filter(|session| session.ahead > 0 && self.chooses(mode)) {
             let places = session.ahead + 1;
             let classes = self.output_shape().last().copied().unwrap_or(1);
-            let drawn_by = [
-                ("draws", places),
-                ("sampling", Sampling::NUMBERS),
-                ("biases", classes),
-                ("counts", classes),
-            ];
+            let drawn_by =
+                [("draws", places), ("sampling", Sampling::NUMBERS), ("changes", Draw::changes(classes))];
             let specs_of = |(name, extent): (&'static str, usize)| CarriedSpec {
                 name: name.into(),
                 shape: Shape::from(extent),

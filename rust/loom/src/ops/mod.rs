@@ -103,7 +103,7 @@ pub use measure::{Collect, Judge, Measure};
 pub use mix::{Mix, MixPart, Scale};
 pub use narrow::{Narrow, ShortFloat, Widen};
 pub use nested_softmax::NestedSoftmax;
-pub use next_step::{Choose, Draw, Recall, Sampling};
+pub use next_step::{Change, Choose, Draw, Recall, Sampling};
 pub use noise::GaussianNoise;
 pub use normalize::{ChannelMoments, ChannelNormalize, GainGradient, Normalize, RunningAverage};
 pub use one_hot::OneHot;

@@ -1,6 +1,6 @@
 //! What a session draws its steps by, where it goes on by itself.
 
-use crate::ops::Sampling;
+use crate::ops::{Change, Draw, Sampling};
 use crate::simd::Real;
 use crate::state::Carried;
 use crate::{Error, Result, extents};
@@ -10,8 +10,7 @@ use std::ops::Range;
 pub(in crate::network) const CHOSEN: &str = "chosen";
 const DRAWS: &str = "draws";
 const SAMPLING: &str = "sampling";
-const BIASES: &str = "biases";
-const COUNTS: &str = "counts";
+const CHANGES: &str = "changes";
 
 /// How steps are drawn.
 #[derive(Clone, Copy, Debug)]
@@ -20,29 +19,35 @@ pub struct Draws<'a> {
     pub sampling: &'a [Sampling],
     /// Numbers from 0 to below 1, (rows, count): one for each step that is drawn.
     pub uniforms: &'a [f64],
-    /// What is added to scores, (rows, classes), where settings say so.
-    pub biases: Option<&'a [f64]>,
-    /// How often the answer has each class, as whole numbers, with a half for those that only what came before it has,
-    /// (rows, classes): where settings ask for it.
-    pub counts: Option<&'a [f64]>,
+    /// What is known of classes of each row, in the order of the classes: those with a bias, and, where settings ask for
+    /// it, those that came before.
+    pub changes: &'a [Vec<Change>],
+    /// Of how many classes they choose.
+    pub classes: usize,
 }
 
 impl Draws<'_> {
     /// Whether they are those of so many rows, steps and classes.
     pub(in crate::network) fn check(&self, rows: usize, count: usize, classes: usize) -> Result<()> {
-        let asked_for = |what: fn(&Sampling) -> bool| self.sampling.iter().any(what);
-        let fits = |given: Option<&[f64]>, wanted: bool| match given {
-            Some(given) => given.len() == rows * classes,
-            None => !wanted,
-        };
         let complete = self.sampling.len() == rows
             && self.uniforms.len() == rows * count
-            && fits(self.biases, asked_for(|sampling| sampling.biased))
-            && fits(self.counts, asked_for(Sampling::counts));
+            && self.changes.len() == rows
+            && self.classes == classes;
         if !complete {
             return Err(Error::Shape(format!(
-                "{count} steps of {rows} rows are drawn by as many settings as rows, as many numbers as steps, and \
-                 biases and counts of {classes} classes where settings ask for them"
+                "{count} steps of {rows} rows of {classes} classes are drawn by as many settings and lists of changes as \
+                 rows, as many numbers as steps, and of as many classes; these are of {}",
+                self.classes
+            )));
+        }
+        let in_order = |list: &Vec<Change>| {
+            list.iter()
+                .all(|change| change.class < classes && change.count.is_finite() && change.count >= 0.0)
+                && list.is_sorted_by(|one, next| one.class < next.class)
+        };
+        if !self.changes.iter().all(in_order) {
+            return Err(Error::Value(format!(
+                "changes are of classes below {classes}, each once and in their order, with counts from 0 on"
             )));
         }
         match self.uniforms.iter().all(|draw| (0.0..1.0).contains(draw)) {
@@ -73,7 +78,7 @@ impl Draws<'_> {
         Ok(())
     }
 
-    /// Puts settings, biases and counts where programs of so many rows read them; rows without any take the largest.
+    /// Puts settings and changes where programs of so many rows read them; rows without any take the largest.
     pub(in crate::network) fn write_settings<T: Real>(
         &self,
         carried: &mut Carried,
@@ -83,12 +88,7 @@ impl Draws<'_> {
         let mut numbers: Vec<T> = numbers.map(T::from_f64).collect();
         numbers.resize(rows * Sampling::NUMBERS, T::ZERO);
         carried.write(place(carried, SAMPLING)?, &numbers);
-        for (name, given) in [(BIASES, self.biases), (COUNTS, self.counts)] {
-            if let Some(given) = given {
-                let given: Vec<T> = given.iter().copied().map(T::from_f64).collect();
-                carried.write(place(carried, name)?, &given);
-            }
-        }
+        carried.write(place(carried, CHANGES)?, &Draw::lists::<T>(rows, self.changes)?);
         Ok(())
     }
 }

@@ -1,9 +1,9 @@
 //! Drawing a class by its score, on the CPU: what is drawn on a GPU is compared with this.
 
 use super::Draw;
-use crate::Result;
 use crate::ops::{Args, Operation};
 use crate::simd::Real;
+use crate::{Result, extents};
 
 /// How a class is drawn. Scores are changed by the penalties, by biases and by the temperature, in this order; then
 /// classes are left out by `top_k`, `top_p`, `min_p` and `typical`, each of what the one before has left.
@@ -25,13 +25,22 @@ pub struct Sampling {
     pub frequency_penalty: f64,
     /// What is subtracted where the answer has it.
     pub presence_penalty: f64,
-    /// Whether biases are added.
-    pub biased: bool,
+}
+
+/// What is known of a class beside its score.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Change {
+    /// The class.
+    pub class: usize,
+    /// How often the answer has it, a whole number; a half where only what came before the answer has it.
+    pub count: f64,
+    /// What is added to its score.
+    pub bias: f64,
 }
 
 impl Sampling {
     /// Numbers that say all this.
-    pub const NUMBERS: usize = 9;
+    pub const NUMBERS: usize = 8;
 
     /// As numbers.
     pub fn numbers(&self) -> [f64; Self::NUMBERS] {
@@ -44,13 +53,12 @@ impl Sampling {
             self.repetition_penalty,
             self.frequency_penalty,
             self.presence_penalty,
-            f64::from(u8::from(self.biased)),
         ]
     }
 
     /// Of numbers.
     pub fn of(numbers: &[f64; Self::NUMBERS]) -> Self {
-        let [temperature, top_k, top_p, min_p, typical, repetition, frequency, presence, biased] = *numbers;
+        let [temperature, top_k, top_p, min_p, typical, repetition, frequency, presence] = *numbers;
         Self {
             temperature,
             top_k: top_k.max(0.0) as usize,
@@ -60,7 +68,6 @@ impl Sampling {
             repetition_penalty: repetition,
             frequency_penalty: frequency,
             presence_penalty: presence,
-            biased: biased != 0.0,
         }
     }
 
@@ -70,7 +77,7 @@ impl Sampling {
     }
 
     /// A score after penalties and biases.
-    fn changed(&self, score: f64, count: f64, bias: f64) -> f64 {
+    fn changed(&self, score: f64, Change { count, bias, .. }: Change) -> f64 {
         let mut score = match (count > 0.0, score > 0.0) {
             (true, true) => score / self.repetition_penalty,
             (true, false) => score * self.repetition_penalty,
@@ -80,7 +87,7 @@ impl Sampling {
         if count >= 1.0 {
             score -= self.presence_penalty;
         }
-        if self.biased { score + bias } else { score }
+        score + bias
     }
 
     /// The classes that are left, in their order, with what they weigh.
@@ -149,11 +156,40 @@ impl Sampling {
     }
 }
 
+/// Numbers of a change: the class, its count, its bias.
+const ENTRY: usize = 3;
+
+impl Draw {
+    /// How many numbers a list of changes has room for: each class may come to be in it.
+    pub const fn changes(classes: usize) -> usize {
+        1 + ENTRY * classes
+    }
+
+    /// The lists of so many rows as they lie in memory, as far as there is anything in them: first the length of each,
+    /// then the first change of each, the second of each, and so on, so that what short lists have is one piece.
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) where there is no room.
+    pub(crate) fn lists<T: Real>(rows: usize, lists: &[Vec<Change>]) -> Result<Vec<T>> {
+        let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
+        let mut memory: Vec<T> = extents::zeros(rows * Self::changes(longest))?;
+        for (row, list) in lists.iter().enumerate().take(rows) {
+            memory[row] = T::from_usize(list.len());
+            for (number, Change { class, count, bias }) in list.iter().enumerate() {
+                let at = rows + (number * rows + row) * ENTRY;
+                let entry = [T::from_usize(*class), T::from_f64(*count), T::from_f64(*bias)];
+                memory[at..at + ENTRY].copy_from_slice(&entry);
+            }
+        }
+        Ok(memory)
+    }
+}
+
 impl Operation for Draw {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
-        let (y, draws, sampling, biases) =
-            (args.read::<T>(0), args.read::<T>(1), args.read::<T>(2), args.read::<T>(3));
-        let (chosen, counts) = (args.write::<T>(0), args.write::<T>(1));
+        let (y, draws, sampling) = (args.read::<T>(0), args.read::<T>(1), args.read::<T>(2));
+        let (chosen, changes) = (args.write::<T>(0), args.write::<T>(1));
+        let rows = y.len() / self.classes;
         let place = (args.values.position as usize + self.time).min(self.capacity);
         let places = self.capacity + 1;
         for (row, y) in y.chunks_exact(self.classes).enumerate() {
@@ -162,22 +198,33 @@ impl Operation for Draw {
                 *number = given.to_f64();
             }
             let sampling = Sampling::of(&numbers);
-            let own = row * self.classes..(row + 1) * self.classes;
-            let (counts, biases) = (&mut counts[own.clone()], &biases[own]);
             let chosen = &mut chosen[row * places + place];
             if y.iter().any(|score| !score.to_f64().is_finite()) {
                 *chosen = T::from_f64(-1.0);
                 continue;
             }
-            let changed = |class: usize| {
-                let count = if sampling.counts() { counts[class].to_f64() } else { 0.0 };
-                sampling.changed(y[class].to_f64(), count, biases[class].to_f64())
-            };
-            let scores: Vec<f64> = (0..self.classes).map(changed).collect();
+            let mut scores: Vec<f64> = y.iter().map(|score| score.to_f64()).collect();
+            let entries = changes[row].to_f64() as usize;
+            let entry = |number: usize| rows + (number * rows + row) * ENTRY;
+            for number in 0..entries {
+                let [class, count, bias] = [0, 1, 2].map(|part| changes[entry(number) + part].to_f64());
+                let class = class as usize;
+                scores[class] = sampling.changed(scores[class], Change { class, count, bias });
+            }
             let class = sampling.drawn(&scores, draws[row * places + place].to_f64());
             *chosen = T::from_usize(class);
             if sampling.counts() {
-                counts[class] = T::from_f64(counts[class].to_f64().floor() + 1.0);
+                let known = (0..entries).map(entry).find(|at| changes[*at].to_f64() as usize == class);
+                let at = known.unwrap_or_else(|| {
+                    changes[row] = T::from_usize(entries + 1);
+                    changes[entry(entries)..][..ENTRY].copy_from_slice(&[
+                        T::from_usize(class),
+                        T::ZERO,
+                        T::ZERO,
+                    ]);
+                    entry(entries)
+                });
+                changes[at + 1] = T::from_f64(changes[at + 1].to_f64().floor() + 1.0);
             }
         }
         Ok(())

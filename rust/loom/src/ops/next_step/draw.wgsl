@@ -19,6 +19,8 @@ var<workgroup> cells: array<vec4<f32>, THREADS>;
 var<workgroup> others: array<vec4<f32>, THREADS>;
 var<workgroup> first_place: atomic<u32>;
 var<workgroup> last_place: atomic<u32>;
+var<workgroup> is_known: atomic<u32>;
+var<workgroup> drawn: u32;
 
 // Where the row's scores lie.
 var<private> base: u32;
@@ -39,14 +41,13 @@ struct Sampling {
     repetition_penalty: f32,
     frequency_penalty: f32,
     presence_penalty: f32,
-    biased: f32,
 }
 
 fn sampling_of(row: u32) -> Sampling {
     let at = row * SETTINGS;
     return Sampling(
         sampling[at], sampling[at + 1u], sampling[at + 2u], sampling[at + 3u], sampling[at + 4u],
-        sampling[at + 5u], sampling[at + 6u], sampling[at + 7u], sampling[at + 8u]
+        sampling[at + 5u], sampling[at + 6u], sampling[at + 7u]
     );
 }
 
@@ -159,6 +160,34 @@ fn keep(row: u32, choice: u32) {
     chosen[row * (constants.capacity + 1u) + at] = f32(choice);
 }
 
+// Where what changes a class begins, in a row's list of such.
+fn entry(row: u32, number: u32) -> u32 {
+    return constants.rows + (number * constants.rows + row) * 3u;
+}
+
+// Takes note of a choice that all threads know.
+fn count_choice(row: u32, thread: u32, entries: u32, choice: u32) {
+    if thread == 0u {
+        atomicStore(&is_known, 0u);
+    }
+    workgroupBarrier();
+    for (var number = thread; number < entries; number += THREADS) {
+        let at = entry(row, number);
+        if u32(changes[at]) == choice {
+            changes[at + 1u] = floor(changes[at + 1u]) + 1.0;
+            atomicStore(&is_known, 1u);
+        }
+    }
+    workgroupBarrier();
+    if thread == 0u && atomicLoad(&is_known) == 0u {
+        let at = entry(row, entries);
+        changes[row] = f32(entries + 1u);
+        changes[at] = f32(choice);
+        changes[at + 1u] = 1.0;
+        changes[at + 2u] = 0.0;
+    }
+}
+
 fn main(row: u32, thread: u32) {
     if row >= constants.rows {
         return;
@@ -172,31 +201,47 @@ fn main(row: u32, thread: u32) {
     least_weight = 0.0;
     expected = 0.0;
     furthest = ALL;
+    let entries = u32(changes[row]);
     // Scores after penalties and biases, and the first of the largest of them.
     var wrong = 0.0;
     var best = 0.0;
     var best_class = ALL;
     for (var i = thread; i < constants.classes; i += THREADS) {
-        var score = y[base + i];
+        let score = y[base + i];
         if !is_finite(score) {
             wrong = 1.0;
-        }
-        if counted {
-            let count = counts[base + i];
-            if count > 0.0 {
-                score = select(score * wanted.repetition_penalty, score / wanted.repetition_penalty, score > 0.0);
-            }
-            score -= wanted.frequency_penalty * floor(count);
-            score -= select(0.0, wanted.presence_penalty, count >= 1.0);
-        }
-        if wanted.biased != 0.0 {
-            score += biases[base + i];
         }
         if best_class == ALL || score > best {
             best = score;
             best_class = i;
         }
         warmed[base + i] = score;
+    }
+    storageBarrier();
+    workgroupBarrier();
+    for (var number = thread; number < entries; number += THREADS) {
+        let at = entry(row, number);
+        let i = base + u32(changes[at]);
+        let count = changes[at + 1u];
+        var score = y[i];
+        if count > 0.0 {
+            score = select(score * wanted.repetition_penalty, score / wanted.repetition_penalty, score > 0.0);
+        }
+        score -= wanted.frequency_penalty * floor(count);
+        score -= select(0.0, wanted.presence_penalty, count >= 1.0);
+        warmed[i] = score + changes[at + 2u];
+    }
+    storageBarrier();
+    workgroupBarrier();
+    if entries > 0u {
+        best_class = ALL;
+        for (var i = thread; i < constants.classes; i += THREADS) {
+            let score = warmed[base + i];
+            if best_class == ALL || score > best {
+                best = score;
+                best_class = i;
+            }
+        }
     }
     if thread == 0u {
         atomicStore(&first_place, ALL);
@@ -217,12 +262,12 @@ fn main(row: u32, thread: u32) {
             atomicMin(&first_place, best_class);
         }
         workgroupBarrier();
+        let choice = atomicLoad(&first_place);
         if thread == 0u {
-            let choice = atomicLoad(&first_place);
             keep(row, choice);
-            if counted {
-                counts[base + choice] = floor(counts[base + choice]) + 1.0;
-            }
+        }
+        if counted {
+            count_choice(row, thread, entries, choice);
         }
         return;
     }
@@ -330,8 +375,10 @@ fn main(row: u32, thread: u32) {
             }
         }
         keep(row, choice);
-        if counted {
-            counts[base + choice] = floor(counts[base + choice]) + 1.0;
-        }
+        drawn = choice;
+    }
+    if counted {
+        workgroupBarrier();
+        count_choice(row, thread, entries, drawn);
     }
 }

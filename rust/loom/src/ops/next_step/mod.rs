@@ -10,7 +10,7 @@ mod tests;
 
 use std::fmt;
 
-pub use draw::Sampling;
+pub use draw::{Change, Sampling};
 
 /// Keeps the best class of a call's last step as the step after it: reads y (classes,), writes its place at place
 /// position + time of chosen (capacity + 1,), and leaves the others as they are.
@@ -27,10 +27,9 @@ pub struct Choose {
 }
 
 /// Draws a class by a call's last scores, and keeps it as the step after it: reads y (classes,), draws (capacity + 1,)
-/// from 0 to below 1, one for each place, sampling ([`Sampling::NUMBERS`],), and biases (classes,); writes the class at
-/// place position + time of chosen (capacity + 1,), and leaves the others as they are. Where earlier steps count, counts
-/// (classes,) says how often the answer has each, as whole numbers, with a half for those that only what came before
-/// the answer has, and takes note of what is drawn.
+/// from 0 to below 1, one for each place, and sampling ([`Sampling::NUMBERS`],); writes the class at place position +
+/// time of chosen (capacity + 1,), and leaves the others as they are. What changes scores is a list of [`Change`]s
+/// (`Draw::changes(classes)`,), laid out as [`Draw::lists`] does; where earlier steps count, it takes note of what is drawn.
 ///
 /// Where a score is NaN or infinite, -1 is kept: there is none.
 #[derive(Clone, Debug)]

@@ -56,7 +56,7 @@ fn draw_setting(
     y: &[f32],
     draws: &[f32],
     sampling: &[Sampling],
-    (biases, counts): (&[f32], &[f32]),
+    changes: &[Vec<Change>],
 ) -> Setting<f32> {
     let rows = y.len() / op.classes;
     let places = op.capacity + 1;
@@ -65,9 +65,16 @@ fn draw_setting(
         by_place[row * places + op.time] = *draw;
     }
     let numbers: Vec<f32> = sampling.iter().flat_map(Sampling::numbers).map(|number| number as f32).collect();
-    let mut setting = Setting::new(rows, &[y, &by_place, &numbers, biases], &[]);
-    setting.writes = vec![Data::Real(vec![0.0; rows * places]), Data::Real(counts.to_vec())];
+    let mut setting = Setting::new(rows, &[y, &by_place, &numbers], &[]);
+    let mut lists: Vec<f32> = Draw::lists(rows, changes).unwrap();
+    lists.resize(rows * Draw::changes(op.classes), 0.0);
+    setting.writes = vec![Data::Real(vec![0.0; rows * places]), Data::Real(lists)];
     setting
+}
+
+/// How often a class came, without a bias.
+const fn came(class: usize, count: f64) -> Change {
+    Change { class, count, bias: 0.0 }
 }
 
 const PLAIN: Sampling = Sampling {
@@ -79,7 +86,6 @@ const PLAIN: Sampling = Sampling {
     repetition_penalty: 1.0,
     frequency_penalty: 0.0,
     presence_penalty: 0.0,
-    biased: false,
 };
 
 #[test]
@@ -87,12 +93,12 @@ fn draws_fall_on_what_is_left() {
     let op = Draw { time: 1, classes: 4, capacity: 2 };
     // Probabilities 0.1, 0.4, 0.2 and 0.3.
     let y: Vec<f32> = [0.1f32, 0.4, 0.2, 0.3].iter().map(|share| share.ln()).collect();
-    let none = [0.0; 4];
-    let drawn = |sampling: Sampling, draw: f32, biases: &[f32], counts: &[f32]| {
-        let found = draw_setting(&op, &y, &[draw], &[sampling], (biases, counts)).run(&op);
-        (found[0].real()[1], found[1].real().to_vec())
+    let drawn = |sampling: Sampling, draw: f32, changes: &[Change]| {
+        let found = draw_setting(&op, &y, &[draw], &[sampling], &[changes.to_vec()]).run(&op);
+        let lists = found[1].real().to_vec();
+        (found[0].real()[1], lists[..1 + 3 * lists[0] as usize].to_vec())
     };
-    let plain = |sampling, draw| drawn(sampling, draw, &none, &none).0;
+    let plain = |sampling, draw| drawn(sampling, draw, &[]).0;
     for (draw, class) in
         [(0.0, 0.0), (0.09, 0.0), (0.11, 1.0), (0.49, 1.0), (0.51, 2.0), (0.71, 3.0), (0.99, 3.0)]
     {
@@ -115,11 +121,15 @@ fn draws_fall_on_what_is_left() {
     assert_eq!(plain(Sampling { typical: 0.2, ..PLAIN }, 0.01), 3.0);
     // Class 1 was had twice, class 3 came before.
     let penalised = Sampling { presence_penalty: 100.0, repetition_penalty: 1.5, ..PLAIN };
-    let (class, counts) = drawn(penalised, 0.99, &none, &[0.0, 2.0, 0.0, 0.5]);
-    assert_eq!((class, counts), (3.0, vec![0.0, 2.0, 0.0, 1.0]));
-    let biased = Sampling { biased: true, ..PLAIN };
-    assert_eq!(drawn(biased, 0.9, &[100.0, 0.0, 0.0, 0.0], &none).0, 0.0);
-    let nothing = draw_setting(&op, &[f32::INFINITY; 4], &[0.5], &[PLAIN], (&none, &none)).run(&op);
+    let found = drawn(penalised, 0.99, &[came(1, 2.0), came(3, 0.5)]);
+    assert_eq!(found, (3.0, vec![2.0, 1.0, 2.0, 0.0, 3.0, 1.0, 0.0]));
+    // Class 2, which is new, comes to the list.
+    let found = drawn(penalised, 0.99, &[came(1, 2.0), came(3, 1.0)]);
+    assert_eq!(found, (2.0, vec![3.0, 1.0, 2.0, 0.0, 3.0, 1.0, 0.0, 2.0, 1.0, 0.0]));
+    // Without penalties nobody counts.
+    let biased = [Change { bias: 100.0, ..came(0, 0.0) }];
+    assert_eq!(drawn(PLAIN, 0.9, &biased), (0.0, vec![1.0, 0.0, 0.0, 100.0]));
+    let nothing = draw_setting(&op, &[f32::INFINITY; 4], &[0.5], &[PLAIN], &[Vec::new()]).run(&op);
     assert_eq!(nothing[0].real()[1], -1.0);
 }
 
@@ -141,21 +151,17 @@ mod on_gpus {
             one_of(&[1.0, 1.0, 1.3]),
             one_of(&[0.0, 0.0, 0.7]),
             one_of(&[0.0, 0.0, -0.4]),
-            any::<bool>(),
         )
             .prop_map(
-                |(temperature, top_k, top_p, min_p, typical, repetition, frequency, presence, biased)| {
-                    Sampling {
-                        temperature,
-                        top_k,
-                        top_p,
-                        min_p,
-                        typical,
-                        repetition_penalty: repetition,
-                        frequency_penalty: frequency,
-                        presence_penalty: presence,
-                        biased,
-                    }
+                |(temperature, top_k, top_p, min_p, typical, repetition, frequency, presence)| Sampling {
+                    temperature,
+                    top_k,
+                    top_p,
+                    min_p,
+                    typical,
+                    repetition_penalty: repetition,
+                    frequency_penalty: frequency,
+                    presence_penalty: presence,
                 },
             )
     }
@@ -174,18 +180,25 @@ mod on_gpus {
             let steps = if seed % 2 == 0 { 4.0 } else { 4096.0 };
             y.iter_mut().for_each(|y| *y = (*y * 3.0 * steps).round() / steps);
             let biases: Vec<f32> = numbers(seed + 1, rows * classes);
-            let mut counts = vec![0.0f32; rows * classes];
-            counts.iter_mut().step_by(3).for_each(|count| *count = 0.5);
-            counts.iter_mut().step_by(7).for_each(|count| *count = 2.0);
+            let change = |row: usize, class: usize| {
+                let place = row * classes + class;
+                let count = if place % 7 == 0 { 2.0 } else if place % 3 == 0 { 0.5 } else { 0.0 };
+                Change { class, count, bias: f64::from(biases[place]) }
+            };
+            // Rows differ in how many they have, and one in two has none.
+            let share = [1, 40, 3][seed as usize / 2 % 3];
+            let own = |row: usize| (0..classes).filter(move |class| (class * 7 + row) % share == 0 && (row as u64 + seed) % 2 == 0);
+            let changes: Vec<Vec<Change>> =
+                (0..rows).map(|row| own(row).map(|class| change(row, class)).collect()).collect();
             let draws: Vec<f32> = numbers::<f32>(seed + 2, rows).iter().map(|x| x.abs() % 1.0).collect();
-            let with = |draws: &[f32]| draw_setting(&op, &y, draws, &sampling, (&biases, &counts));
+            let with = |draws: &[f32]| draw_setting(&op, &y, draws, &sampling, &changes);
             let near = |by: f32| draws.iter().map(|draw| (draw + by).clamp(0.0, 0.999_999)).collect::<Vec<_>>();
             let on_cpu = |draws: &[f32]| with(draws).run(&op)[0].real().to_vec();
             if on_cpu(&near(-1e-4)) == on_cpu(&near(1e-4)) {
                 check(op.clone(), &with(&draws));
             }
             y[classes - 1] = f32::NAN;
-            check(op.clone(), &draw_setting(&op, &y, &draws, &sampling, (&biases, &counts)));
+            check(op.clone(), &draw_setting(&op, &y, &draws, &sampling, &changes));
         }
     }
 }
