@@ -165,6 +165,12 @@ impl Gpu {
         self.arrayed_operands
     }
 
+    /// Whether calls of one kernel are joined wherever they can be, and wait for each other for that: hardware takes
+    /// microseconds for each dispatch.
+    pub(super) fn joins_all(&self) -> bool {
+        self.arrayed_operands > 0 && !self.capabilities.software
+    }
+
     /// Submits after every dispatch instead of after many: slower, with the same bits, for
     /// finding out which dispatch a driver fails on.
     pub fn cut_every_dispatch(&self, cut: bool) {

@@ -88,22 +88,28 @@ impl Dispatch {
     }
 
     /// These calls at once, of a kernel that is repeated for as many `lists` of operands or more; they have the same
-    /// constants, and workgroups.
-    pub(super) fn repeated(gpu: &Gpu, (kernel, lists): (&Kernel, usize), calls: &[KernelCall]) -> Self {
+    /// constants and workgroups, or lie in memory with `numbers` of their own, each behind how many workgroups it has.
+    pub(super) fn repeated(
+        gpu: &Gpu,
+        (kernel, lists): (&Kernel, usize),
+        calls: &[KernelCall],
+        numbers: Option<&[Operand]>,
+    ) -> Self {
         let memory = calls.iter().flat_map(|call| Touched::by_call(call).memory).collect();
         let touched = Touched { memory, host: false };
         let first = &calls[0];
-        let pipeline =
-            gpu.pipelines.of(&gpu.device, kernel, Pattern::of(first, NonZeroU32::new(lists as u32)));
-        let arrays: Vec<Vec<_>> = (0..first.operands.len())
-            .map(|number| {
-                // No workgroup is started for what is more than there are.
-                let calls = calls.iter().chain(std::iter::repeat(first)).take(lists);
-                calls.map(|call| part(call.operands[number].operand())).collect()
-            })
-            .collect();
+        let pattern = Pattern::of(first, NonZeroU32::new(lists as u32));
+        let pattern = if numbers.is_some() { pattern.and_read() } else { pattern };
+        let pipeline = gpu.pipelines.of(&gpu.device, kernel, pattern);
+        let operands = (0..first.operands.len())
+            .map(|number| calls.iter().map(|call| part(call.operands[number].operand())).collect());
+        let numbers = numbers.map(|numbers| numbers.iter().map(part).collect());
+        let mut arrays: Vec<Vec<wgpu::BufferBinding<'_>>> = operands.chain(numbers).collect();
+        // No workgroup is started for what is more than there are.
+        arrays.iter_mut().for_each(|array| array.resize(lists, array[0].clone()));
         let bindings = arrays.iter().map(|array| wgpu::BindingResource::BufferArray(array)).collect();
-        let bound = Bound::new(gpu, pipeline, bindings, first, calls.len() as u32);
+        let mut bound = Bound::new(gpu, pipeline, bindings, first, calls.len() as u32);
+        bound.groups[0] = calls.iter().map(|call| call.groups[0]).max().unwrap_or(0);
         Self { work: Work::Kernel(bound), ahead: 0, touched }
     }
 
@@ -131,7 +137,7 @@ pub(super) fn schedule(dispatches: impl IntoIterator<Item = Dispatch>) -> Vec<Di
 pub(super) struct Touched {
     pub(super) memory: Vec<Touch>,
     /// Whether the host does.
-    host: bool,
+    pub(super) host: bool,
 }
 
 impl Touched {
@@ -159,7 +165,7 @@ impl Touched {
 pub(super) struct Touch {
     pub(super) allocation: Allocation,
     /// Which of its bytes.
-    bytes: Range<u64>,
+    pub(super) bytes: Range<u64>,
     pub(super) is_written: bool,
 }
 

@@ -7,13 +7,11 @@ use super::mirror::Mirror;
 use super::steps::{CONTROL_WORDS, STEP_BYTES};
 use super::temporaries::Temporaries;
 use super::unsent::{Outbox, Unsent};
-use crate::ops::{Direction, Op, RowPlace};
-use crate::program::{
-    Kind, Phase, Place, Program, RunMemory, Sharing, Step, Together, Unit, Value, ValueInfo, Write, units,
-};
+use crate::ops::RowPlace;
+use crate::program::{Kind, Phase, Program, RunMemory, Sharing, Value, ValueInfo};
 use crate::shader::product::{MOST_GROUPED_ROWS, MOST_STREAMED_ROWS};
-use crate::shader::{Allocation, BothGradients, GpuOperation, Operand, Recorder};
-use crate::state::{Carried, Registry, Ring};
+use crate::shader::{Allocation, Operand};
+use crate::state::{Carried, Registry};
 use crate::{Error, Result};
 use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,13 +33,13 @@ pub(super) struct Stored<'a> {
 
 /// What tells recorded lists of one run apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct ListKey {
-    rows: usize,
-    gradients_zeroed: bool,
-    phases: RangeInclusive<Phase>,
-    part: Range<usize>,
+pub(super) struct ListKey {
+    pub(super) rows: usize,
+    pub(super) gradients_zeroed: bool,
+    pub(super) phases: RangeInclusive<Phase>,
+    pub(super) part: Range<usize>,
     /// Where the ring stands, in programs of ticks.
-    turn: usize,
+    pub(super) turn: usize,
 }
 
 /// What tells recorded steps of training apart.
@@ -72,14 +70,14 @@ pub(super) enum Left {
 const MOST_LEFT: usize = 1 << 18;
 
 /// The most lists kept: full and last batch, first and later contributions, parts of a step.
-const MAX_LISTS: usize = 64;
+pub(super) const MAX_LISTS: usize = 64;
 
 /// One run's values on a device.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    gpu: Arc<Gpu>,
+    pub(super) gpu: Arc<Gpu>,
     /// Which values share a buffer: barriers are per buffer, and values that share none can overlap.
-    sharing: Sharing,
+    pub(super) sharing: Sharing,
     /// The buffer of each share.
     shares: Vec<Operand>,
     table: Allocation,
@@ -87,8 +85,8 @@ pub(crate) struct Memory {
     /// What the table holds.
     table_content: Vec<u8>,
     /// Where each row is, in programs of rows at places of their own.
-    row_places: Option<Operand>,
-    control: Operand,
+    pub(super) row_places: Option<Operand>,
+    pub(super) control: Operand,
     /// What the control holds, where no kernel has written it since.
     control_content: Option<[u32; CONTROL_WORDS]>,
     /// By what is [left](Left) there.
@@ -97,8 +95,8 @@ pub(crate) struct Memory {
     outbox: Mutex<Outbox>,
     /// What the next frame, or who fetches, goes on with.
     unsent: Mutex<Option<Unsent>>,
-    temporaries: Temporaries,
-    lists: Vec<(ListKey, Arc<Vec<Dispatch>>)>,
+    pub(super) temporaries: Temporaries,
+    pub(super) lists: Vec<(ListKey, Arc<Vec<Dispatch>>)>,
     steps: Vec<(StepKey, Arc<Vec<Dispatch>>)>,
     /// Which of the mirror's memory the lists were recorded over, and which memory of what is carried.
     generation: u64,
@@ -289,119 +287,6 @@ impl Memory {
         }
         self.steps.push((key, list.clone()));
     }
-
-    /// The dispatches of these phases, recorded unless they already are.
-    pub(super) fn dispatches(
-        &mut self,
-        program: &Program,
-        stored: Stored<'_>,
-        mirror: &mut Mirror,
-        rows: usize,
-        gradients_zeroed: bool,
-        (phases, part): (RangeInclusive<Phase>, Range<usize>),
-    ) -> Result<Arc<Vec<Dispatch>>> {
-        let Stored { registry, carried } = stored;
-        self.prepare(program, stored, mirror)?;
-        let turn = registry.ring.as_ref().map_or(0, Ring::turn);
-        let key = ListKey { rows, gradients_zeroed, phases, part, turn };
-        if let Some((_, list)) = self.lists.iter().find(|(known, _)| *known == key) {
-            return Ok(list.clone());
-        }
-        let mut recorder = Recorder::new(&*self.gpu, rows, self.control.clone());
-        recorder.places_later = true;
-        let by_sequence = carried.is_some_and(|carried| carried.by_sequence);
-        recorder.row_places = self.row_places.clone().filter(|_| by_sequence);
-        let sequences = carried.map_or(rows, |carried| carried.rows_of(rows));
-        let operand = |value: &Value| match program.value(program.owner(*value)).place {
-            Place::Buffer(_) => self.value(program, *value, rows),
-            Place::Carried(number) => {
-                let memory = carried.and_then(|carried| carried.on_device.as_ref());
-                let allocation = memory.and_then(|memory| memory.allocations.get(number));
-                let elements = program.value(*value).len(sequences);
-                allocation
-                    .map(|allocation| Operand::new(allocation, 0, elements))
-                    .ok_or_else(|| Error::Internal("nothing is carried by this call".into()))
-            }
-            Place::Ring { member, age } => {
-                let elements = program.value(*value).len(rows);
-                let operand = registry.ring.as_ref().and_then(|ring| ring.operand(member, age, elements));
-                operand.ok_or_else(|| Error::Internal("a program of ticks ran without a ring".into()))
-            }
-            place => mirror.operand(place, registry),
-        };
-        let record = |recorder: &mut Recorder<'_>, step: &Step| -> Result<()> {
-            recorder.reads = step.reads.iter().map(operand).collect::<Result<_>>()?;
-            recorder.writes = step.writes.iter().map(operand).collect::<Result<_>>()?;
-            recorder.versions = match &step.op {
-                Op::Encode(encode) => mirror.versions(encode.store, registry)?,
-                _ => Vec::new(),
-            };
-            recorder.path = step.path;
-            recorder.accumulate = match step.write {
-                Write::Set => false,
-                Write::Add => true,
-                Write::First => !gradients_zeroed,
-            };
-            step.op.record(recorder).map_err(|error| at_step(step, error))
-        };
-        let runs = |step: &Step| key.phases.contains(&step.phase);
-        let numbers: Vec<usize> = key.part.clone().filter(|number| runs(&program.steps[*number])).collect();
-        let mut units = units(program, numbers.clone(), rows, most_joined_rows(&self.gpu, program));
-        if !self.sharing.keeps(program, &units) {
-            // Shares were made for other numbers of rows.
-            units = numbers.into_iter().map(Unit::alone).collect();
-        }
-        let alone = |place: usize| -> Option<&Step> {
-            let unit = units.get(place).filter(|unit| unit.together.is_none())?;
-            unit.members.first().map(|number| &program.steps[*number])
-        };
-        let mut place = 0;
-        while let Some(unit) = units.get(place) {
-            place += 1;
-            if let Some((together, reads, writes)) = &unit.together {
-                recorder.reads = reads.iter().map(operand).collect::<Result<_>>()?;
-                recorder.writes = writes.iter().map(operand).collect::<Result<_>>()?;
-                recorder.accumulate = false;
-                let recorded = match together {
-                    Together::Products(products) => products.record_together(&mut recorder),
-                    Together::Keep(keep) => keep.record(&mut recorder).map(|()| true),
-                    Together::Summed(summed) => summed.record(&mut recorder).map(|()| true),
-                };
-                if !recorded.map_err(|error| at_step(&program.steps[unit.members[0]], error))? {
-                    for member in &unit.members {
-                        record(&mut recorder, &program.steps[*member])?;
-                    }
-                }
-                continue;
-            }
-            let Some(step) = alone(place - 1) else { continue };
-            let weight_step = alone(place).filter(|next| goes_with(step, next));
-            let (Op::BiasGradient(sum), Some(weight_step)) = (&step.op, weight_step) else {
-                record(&mut recorder, step)?;
-                continue;
-            };
-            place += 1;
-            let (bias, weight) = (operand(&step.writes[0])?, operand(&weight_step.writes[0])?);
-            recorder.both =
-                BothGradients::of(&weight, &bias, sum.into(), self.gpu.capabilities().max_binding);
-            let offered = recorder.both.is_some();
-            record(&mut recorder, weight_step)?;
-            let taken_over = offered && recorder.both.take().is_none();
-            if !taken_over {
-                record(&mut recorder, step)?;
-            }
-        }
-        let list = self.temporaries.place(&self.gpu, recorder.recorded)?;
-        self.gpu.compile(&list)?;
-        self.gpu.check()?;
-        // One for each turn of a ring, and twice that for gradients.
-        if self.lists.len() >= MAX_LISTS + registry.ring.as_ref().map_or(0, |ring| 2 * ring.turns()) {
-            self.lists.clear();
-        }
-        let list = Arc::new(list);
-        self.lists.push((key, list.clone()));
-        Ok(list)
-    }
 }
 
 impl RunMemory for Memory {
@@ -417,16 +302,6 @@ impl RunMemory for Memory {
         let operand = self.value(program, value, rows)?;
         debug_assert!(matches!(program.value(value).kind, Kind::Real | Kind::Index));
         self.send(operand, bytes)
-    }
-}
-
-/// The error with the step that a device has refused.
-fn at_step(step: &Step, error: Error) -> Error {
-    match (&step.at, error) {
-        (Some(path), Error::Device(message)) => {
-            Error::Device(format!("layer {path}, {}: {message}", step.op))
-        }
-        (_, error) => error,
     }
 }
 
@@ -459,7 +334,7 @@ fn needed(gpu: &Gpu, program: &Program, sharing: &Sharing, error: Error) -> Erro
 }
 
 /// The most rows of products that the device makes together.
-fn most_joined_rows(gpu: &Gpu, program: &Program) -> usize {
+pub(super) fn most_joined_rows(gpu: &Gpu, program: &Program) -> usize {
     // A step of training has so few rows that its products are worth joining, or other things to do.
     let infers = program.steps.iter().all(|step| step.phase <= Phase::Forward);
     match (gpu.capabilities().software, infers) {
@@ -467,17 +342,4 @@ fn most_joined_rows(gpu: &Gpu, program: &Program) -> usize {
         (false, true) => MOST_GROUPED_ROWS,
         (false, false) => MOST_STREAMED_ROWS,
     }
-}
-
-/// Whether a weight gradient sums over the same values as the bias gradient before it.
-fn goes_with(bias: &Step, weight: &Step) -> bool {
-    let is_gradient = match &weight.op {
-        Op::Product(product) => product.direction == Direction::WeightGradient,
-        Op::Convolution(convolution) => convolution.direction == Direction::WeightGradient,
-        _ => false,
-    };
-    is_gradient
-        && bias.at == weight.at
-        && bias.write == weight.write
-        && weight.reads.get(1) == bias.reads.first()
 }

@@ -13,10 +13,12 @@
 //! engine      a GPU as what runs programs
 //! pipeline    the pipelines made of WGSL text
 //! dispatch    kernels with their operands bound, and their order
+//! leveling    after how many others each runs, and beside which
 //! repeating   calls of one kernel side by side as one dispatch
 //! mirror      the registry's masters, versions, gradients and moments on the device
 //! temporaries memory for the temporary results of recorded lists
 //! memory      a run's values on the device
+//! listing     the steps of a program as a list of dispatches
 //! frame       dispatches in order, submitted in ever longer parts while the rest is recorded
 //! execute     phases of a program in one frame
 //! timer       how long frames and kernels take on the device
@@ -37,6 +39,8 @@ mod execute;
 mod faults;
 mod fetching;
 mod frame;
+mod leveling;
+mod listing;
 mod memory;
 mod mirror;
 mod pipeline;

@@ -25,6 +25,12 @@ impl Pattern {
     pub(super) fn of(call: &KernelCall, lists: Option<NonZeroU32>) -> Self {
         Self { written: call.operands.iter().map(Bind::is_written).collect(), lists }
     }
+
+    /// The same with one more, which is read.
+    pub(super) fn and_read(mut self) -> Self {
+        self.written.push(false);
+        self
+    }
 }
 
 /// The binding layout that kernels with operands of one pattern share.

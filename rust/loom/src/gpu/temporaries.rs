@@ -4,11 +4,15 @@
 
 use super::Gpu;
 use super::dispatch::{Dispatch, Touched, levels};
+use super::leveling::Order;
 use super::repeating;
 use crate::Result;
 use crate::program::LARGE;
 use crate::shader::{Accelerator, Allocation, Bind, Recorded, ToPlace};
+use std::collections::HashMap;
 
+/// Bytes of temporary results up to which calls may wait for others like them, and keep what they read.
+const MOST_KEPT: u64 = 2 * PLENTY;
 /// Bytes of small ones that hardware can hold beside each other.
 const PLENTY: u64 = 1 << 28;
 
@@ -34,7 +38,11 @@ impl Temporaries {
     /// [`Error::Device`](crate::Error::Device) where there is too little memory.
     pub(super) fn place(&mut self, gpu: &Gpu, recorded: Vec<Recorded>) -> Result<Vec<Dispatch>> {
         let touched: Vec<Touched> = recorded.iter().map(Touched::by).collect();
-        let mut ordered: Vec<_> = levels(&touched).into_iter().zip(touched).zip(recorded).collect();
+        let levels = match gpu.joins_all() && size_of_all(&touched) <= MOST_KEPT {
+            true => Order::of(&touched).levels(&repeating::groups(gpu, &recorded)),
+            false => levels(&touched),
+        };
+        let mut ordered: Vec<_> = levels.into_iter().zip(touched).zip(recorded).collect();
         ordered.sort_by_key(|((level, _), _)| *level);
         let mut temporaries: Vec<Temporary> = Vec::new();
         for ((level, touched), _) in &ordered {
@@ -100,6 +108,21 @@ impl Temporaries {
             }
             (level, recorded)
         });
-        Ok(repeating::dispatches(gpu, ordered.collect()))
+        repeating::dispatches(gpu, ordered.collect())
     }
+}
+
+/// Whether calls may wait for others like them.
+pub(super) fn may_wait(gpu: &Gpu, recorded: &[Recorded]) -> bool {
+    let touched: Vec<Touched> = recorded.iter().map(Touched::by).collect();
+    gpu.joins_all() && size_of_all(&touched) <= MOST_KEPT
+}
+
+/// Bytes of all temporary results, were they to lie beside each other.
+fn size_of_all(touched: &[Touched]) -> u64 {
+    let all = touched.iter().flat_map(|touched| &touched.memory).map(|touch| &touch.allocation);
+    let temporary = all.filter(|allocation| allocation.held::<ToPlace>().is_some());
+    let sizes: HashMap<usize, u64> =
+        temporary.map(|allocation| (allocation.number(), allocation.size())).collect();
+    sizes.values().sum()
 }

@@ -12,7 +12,7 @@ use crate::ops::testing::{Data, Setting};
 use crate::ops::{BiasGradient, Encode, Op, Operation};
 use crate::shader::testing::takes;
 use crate::shader::{
-    Accelerator, BothGradients, OFFSET_ELEMENTS, Operand, Recorded, Recorder, VersionOperands,
+    Accelerator, BothGradients, Numbers, OFFSET_ELEMENTS, Operand, Recorded, Recorder, VersionOperands,
 };
 use crate::simd::{Cpu, Real};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
@@ -308,8 +308,10 @@ fn are_repeated(recorded: &[Recorded]) {
             continue;
         }
         drop(seen);
-        if let Some(kernel) = call.kernel.repeated(4) {
-            takes(&kernel);
+        for numbers in [Numbers::Same, Numbers::Own] {
+            if let Some(kernel) = call.kernel.repeated(4, numbers) {
+                takes(&kernel);
+            }
         }
     }
 }

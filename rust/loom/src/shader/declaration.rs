@@ -35,6 +35,7 @@ pub struct Shader {
     label: String,
     template: Template,
     threads: usize,
+    stays: bool,
     operands: Vec<DeclaredOperand>,
     numbers: Vec<DeclaredNumber>,
     /// Names that the text must use.
@@ -72,6 +73,7 @@ impl Shader {
             label: label.into(),
             template: Template::new(text),
             threads: THREADS,
+            stays: false,
             operands: Vec::new(),
             numbers: Vec::new(),
             names: Vec::new(),
@@ -87,6 +89,11 @@ impl Shader {
     /// Sets the threads of a workgroup.
     pub fn threads(self, threads: usize) -> Self {
         Self { threads, ..self }
+    }
+
+    /// Says that its workgroups wait for each other: all of them have to run at once, beside no others that wait.
+    pub fn stays(self) -> Self {
+        Self { stays: true, ..self }
     }
 
     /// An array of these elements that is read.
@@ -205,6 +212,11 @@ impl Shader {
         recorder.dispatch(kernel, operands, numbers, groups)
     }
 
+    /// Whether its workgroups wait for each other.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.stays
+    }
+
     /// The threads of a workgroup.
     pub(super) fn thread_count(&self) -> usize {
         self.threads
@@ -240,7 +252,7 @@ impl Shader {
 
     /// The kernel, with its operands and numbers in the order of their declaration.
     pub(crate) fn finish(self) -> Result<(Kernel, Vec<Bind>, Vec<u32>)> {
-        let (label, threads) = (self.label.clone(), self.threads);
+        let (label, threads, stays) = (self.label.clone(), self.threads, self.stays);
         let Declared { text, operands, numbers } = self.into_parts()?;
         let (before, entry, body) =
             entry_point(&text).map_err(|what| Error::Internal(format!("kernel {label}: {what}")))?;
@@ -259,7 +271,7 @@ impl Shader {
         );
         let operands = operands.into_iter().map(|operand| operand.bind).collect();
         let numbers = numbers.into_iter().map(|number| number.bits).collect();
-        Ok((Kernel::new(label, &whole), operands, numbers))
+        Ok((Kernel::new(label, &whole).with_stays(stays), operands, numbers))
     }
 }
 

@@ -164,6 +164,8 @@ pub struct Recorder<'a> {
     pub subgroup_threads: usize,
     /// Workgroups that kernels may count on to run at the same time, 0 for none.
     pub concurrent_groups: usize,
+    /// With how many like it the step's kernel is made at once, as one dispatch.
+    pub crowd: usize,
     /// Where each row is, for rows that are at places of their own: the number of its sequence, and how many of that
     /// one's steps have been seen before the step table counts on.
     pub row_places: Option<Operand>,
@@ -201,6 +203,7 @@ impl<'a> Recorder<'a> {
             workgroup_storage: capabilities.workgroup_storage,
             subgroup_threads: capabilities.subgroup_threads,
             concurrent_groups: capabilities.concurrent_groups,
+            crowd: 1,
             row_places: None,
             places_later: false,
             recorded: Vec::new(),

@@ -1,17 +1,33 @@
 //! A kernel that runs for several lists of operands in one dispatch: the third dimension of its grid says for which.
 
-use super::names::rewrite;
+use super::names::{is_of_name, rewrite};
 use super::template::Kernel;
 
 /// The number of the list in all functions, which is the same for all threads of a workgroup: a parameter, and not a
 /// variable of each thread, so that drivers see that it is the workgroup's number.
 const LIST: &str = "list_of_";
 
+/// The numbers of all lists.
+const NUMBERS: &str = "numbers_of_";
+
+/// The numbers that a dispatch brings along for its lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    /// The same for all.
+    Same,
+    /// Of each list its own, and its own number of workgroups in one dimension.
+    Own,
+}
+
 impl Kernel {
     /// The same for up to `lists` lists of operands, each bound as an array, of which workgroup `(x, y, n)` takes the
-    /// n-th; `None` for text that is not loom's own, or calls something of its own like an operand.
-    pub(crate) fn repeated(&self, lists: usize) -> Option<Kernel> {
-        if !self.is_trusted() {
+    /// n-th; `None` for text that is not loom's own, whose workgroups wait for each other, or that calls something of its
+    /// own like an operand.
+    ///
+    /// Where lists have numbers of their own, these lie behind the operands in one array more, each behind how many
+    /// workgroups its list has: see [`Numbers`].
+    pub(crate) fn repeated(&self, lists: usize, numbers: Numbers) -> Option<Kernel> {
+        if !self.is_trusted() || self.stays() {
             return None;
         }
         let (before, text) = self.split();
@@ -22,7 +38,13 @@ impl Kernel {
         whole.push_str(before);
         let (head, body) = text.split_once("fn main(")?;
         let (parameters, body) = body.split_once(") {\n")?;
-        let names = Names { operands: &operands, functions: &functions };
+        let names = Names { operands: &operands, functions: &functions, numbers };
+        if numbers == Numbers::Own {
+            let number = operands.len();
+            whole += &format!(
+                "@group(0) @binding({number}) var<storage, read> {NUMBERS}: binding_array<Constants, {lists}>;\n"
+            );
+        }
         names.rewrite(head, lists, &mut whole)?;
         let group = parameters.split_once("@builtin(workgroup_id) ").map(|(_, rest)| rest);
         let group = group.and_then(|rest| rest.split(':').next());
@@ -34,6 +56,10 @@ impl Kernel {
             None => ("@builtin(workgroup_id) group_of_: vec3<u32>, ", "group_of_"),
         };
         whole += &format!("fn main({more}{parameters}) {{\n    let {LIST} = {group}.z;\n");
+        if numbers == Numbers::Own {
+            // In place of the step's number, which is the same for all.
+            whole += &format!("    if {group}.x >= {NUMBERS}[{LIST}].step {{ return; }}\n");
+        }
         names.rewrite(body, lists, &mut whole)?;
         Some(self.with_source(whole))
     }
@@ -64,6 +90,7 @@ fn function(line: &str) -> Option<&str> {
 struct Names<'a> {
     operands: &'a [&'a str],
     functions: &'a [&'a str],
+    numbers: Numbers,
 }
 
 impl Names<'_> {
@@ -82,6 +109,11 @@ impl Names<'_> {
             rewrite(line, whole, |whole, name| {
                 whole.push_str(name.text);
                 if name.is_member {
+                    return 0;
+                }
+                if name.text == "constants" && self.numbers == Numbers::Own && of_a_list(name.after) {
+                    whole.truncate(whole.len() - name.text.len());
+                    *whole += &format!("{NUMBERS}[{LIST}]");
                     return 0;
                 }
                 if self.operands.contains(&name.text) {
@@ -104,6 +136,14 @@ impl Names<'_> {
     }
 }
 
+/// Whether what follows the name of all numbers is one that lists have of their own.
+fn of_a_list(after: &str) -> bool {
+    after.strip_prefix('.').is_some_and(|member| {
+        let end = member.find(|c: char| !is_of_name(c)).unwrap_or(member.len());
+        &member[..end] != "step"
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,7 +158,7 @@ mod tests {
     fn operands_are_arrays_and_functions_are_told_of_which_list() {
         let text = "fn none() -> u32 { return 0u; }\nfn one(i: u32) -> f32 {\n    return x[i + none()].x; // x of one(i)\n}\n\
                     fn main(group: u32, thread: u32) {\n    y[thread] = one(thread) + s.x;\n}\n";
-        let repeated = kernel(text).repeated(8).expect("a kernel");
+        let repeated = kernel(text).repeated(8, Numbers::Same).expect("a kernel");
         for part in [
             "struct Bound_x { all: array<vec4<f32>> }\n@group(0) @binding(0) var<storage, read> x: binding_array<Bound_x, 8>;",
             "@group(0) @binding(1) var<storage, read_write> y: binding_array<Bound_y, 8>;",
@@ -135,6 +175,23 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_lists_lie_in_memory() {
+        let text = "fn twice() -> u32 { return 2u * constants.n; }\n\
+                    fn main(i: u32) {\n    if i < constants.n { y[i] = f32(twice() + constants.step) * constants.nth; }\n}\n";
+        let shader =
+            Shader::new("k", text).write("y", "f32", Operand::unbound()).number("n", 3u32).real("nth", 0.5);
+        let kernel = shader.finish().expect("a kernel").0.repeated(4, Numbers::Own).expect("a kernel");
+        for part in [
+            "@group(0) @binding(1) var<storage, read> numbers_of_: binding_array<Constants, 4>;",
+            "    let list_of_ = workgroup.z;\n    if workgroup.x >= numbers_of_[list_of_].step { return; }\n",
+            "return 2u * numbers_of_[list_of_].n;",
+            "if i < numbers_of_[list_of_].n { y[list_of_].all[i] = f32(twice(list_of_) + constants.step) * numbers_of_[list_of_].nth; }",
+        ] {
+            assert!(kernel.source().contains(part), "{part}\n{}", kernel.source());
+        }
+    }
+
+    #[test]
     fn a_main_that_asks_for_no_workgroup_asks_for_it() {
         for (main, head) in [
             ("fn main() {\n}\n", "fn main(@builtin(workgroup_id) group_of_: vec3<u32>) {"),
@@ -143,7 +200,7 @@ mod tests {
                 "fn main(@builtin(workgroup_id) group_of_: vec3<u32>, @builtin(local_invocation_index) thread: u32) {",
             ),
         ] {
-            let repeated = kernel(main).repeated(2).expect("a kernel");
+            let repeated = kernel(main).repeated(2, Numbers::Same).expect("a kernel");
             assert!(repeated.source().contains(head), "{}", repeated.source());
             assert!(repeated.source().contains("let list_of_ = group_of_.z;"));
         }
@@ -152,9 +209,14 @@ mod tests {
     #[test]
     fn names_that_are_used_twice_are_left_alone() {
         for text in ["    let x = 1u;\n", "    var y = 1u;\n"] {
-            assert!(kernel(&format!("fn main(i: u32) {{\n{text}}}\n")).repeated(2).is_none());
+            assert!(kernel(&format!("fn main(i: u32) {{\n{text}}}\n")).repeated(2, Numbers::Same).is_none());
         }
-        assert!(kernel("fn f(x: u32) -> u32 { return x; }\nfn main(i: u32) {\n}\n").repeated(2).is_none());
-        assert!(kernel("fn main(i: u32) {\n}\n").checked().repeated(2).is_none());
+        assert!(
+            kernel("fn f(x: u32) -> u32 { return x; }\nfn main(i: u32) {\n}\n")
+                .repeated(2, Numbers::Same)
+                .is_none()
+        );
+        assert!(kernel("fn main(i: u32) {\n}\n").with_stays(true).repeated(2, Numbers::Same).is_none());
+        assert!(kernel("fn main(i: u32) {\n}\n").checked().repeated(2, Numbers::Same).is_none());
     }
 }

@@ -36,6 +36,9 @@ impl Shader {
 fn joined(label: &str, shared: &[&str], kernels: Vec<Share>) -> Result<Shader> {
     let wrong = |what: &str| Error::Internal(format!("kernels of \"{label}\" side by side: {what}"));
     let threads = kernels.first().ok_or_else(|| wrong("there are none"))?.0.thread_count();
+    if kernels.iter().any(|(shader, _)| shader.has_waiting()) {
+        return Err(wrong("workgroups of one wait for each other"));
+    }
     let mut whole = Shader::new(label, "").threads(threads);
     let mut main = String::new();
     let mut exchanging = None;

@@ -117,6 +117,8 @@ pub struct Kernel {
     source: String,
     /// Whether it is loom's own text, which needs no checks while it runs.
     trusted: bool,
+    /// Whether its workgroups wait for each other, so that all of them have to run at once.
+    stays: bool,
 }
 
 impl Kernel {
@@ -129,13 +131,24 @@ impl Kernel {
         } else {
             [PRELUDE, text].concat()
         };
-        Self { label: label.into(), source, trusted: true }
+        Self { label: label.into(), source, trusted: true, stays: false }
     }
 
     /// A kernel of text from elsewhere: its indices are checked while it runs.
     #[must_use]
     pub fn checked(self) -> Self {
         Self { trusted: false, ..self }
+    }
+
+    /// The same, of which this says whether its workgroups wait for each other.
+    #[must_use]
+    pub fn with_stays(self, stays: bool) -> Self {
+        Self { stays, ..self }
+    }
+
+    /// Whether its workgroups wait for each other, so that all of them have to run at once.
+    pub fn stays(&self) -> bool {
+        self.stays
     }
 
     /// What it is, for error messages and debuggers.

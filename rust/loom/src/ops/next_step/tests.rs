@@ -182,12 +182,12 @@ mod on_gpus {
             let biases: Vec<f32> = numbers(seed + 1, rows * classes);
             let change = |row: usize, class: usize| {
                 let place = row * classes + class;
-                let count = if place % 7 == 0 { 2.0 } else if place % 3 == 0 { 0.5 } else { 0.0 };
+                let count = if place.is_multiple_of(7) { 2.0 } else if place.is_multiple_of(3) { 0.5 } else { 0.0 };
                 Change { class, count, bias: f64::from(biases[place]) }
             };
             // Rows differ in how many they have, and one in two has none.
             let share = [1, 40, 3][seed as usize / 2 % 3];
-            let own = |row: usize| (0..classes).filter(move |class| (class * 7 + row) % share == 0 && (row as u64 + seed) % 2 == 0);
+            let own = |row: usize| (0..classes).filter(move |class| (class * 7 + row).is_multiple_of(share) && (row as u64 + seed).is_multiple_of(2));
             let changes: Vec<Vec<Change>> =
                 (0..rows).map(|row| own(row).map(|class| change(row, class)).collect()).collect();
             let draws: Vec<f32> = numbers::<f32>(seed + 2, rows).iter().map(|x| x.abs() % 1.0).collect();

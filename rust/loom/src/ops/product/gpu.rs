@@ -26,6 +26,7 @@ pub fn limits(recorder: &Recorder<'_>) -> Limits {
         threads: capabilities.workgroup_threads,
         units: capabilities.has_matrix_units(),
         speeds: capabilities.speeds,
+        crowd: recorder.crowd,
     }
 }
 

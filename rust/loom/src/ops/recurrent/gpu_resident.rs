@@ -180,6 +180,7 @@ impl Recurrent {
         let exchange = shares.exchange(self, recorder)?;
         let where_cells = |text: &'static str| if self.cell == Cell::Lstm { text } else { "" };
         let shader = Shader::new(self.to_string(), include_str!("resident_forward.wgsl"))
+            .stays()
             .read("weight", "f32", weight)
             .section("CELLS_BEFORE", where_cells("var cell = initial_state(first, UNITS + unit);"))
             .section("START", self.cell_start(0..gates))
@@ -217,6 +218,7 @@ impl Recurrent {
         }
         let rounds = if self.state { self.time + 1 } else { self.time };
         let shader = Shader::new(self.to_string(), include_str!("resident_backward.wgsl"))
+            .stays()
             .append(include_str!("output_gradient.wgsl"))
             .read("weight", "f32", weight)
             .constant("GATES", gates)

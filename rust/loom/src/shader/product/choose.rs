@@ -87,6 +87,9 @@ const PARTS: [usize; 8] = [1, 2, 3, 4, 6, 8, 11, 16];
 /// The fewest products worth a part of their own.
 const LEAST_PART: usize = 64;
 
+/// Workgroups for each multiprocessor that keep it busy.
+const FULL: usize = 3;
+
 /// What of a product's layout counts beside its extents.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Layout {
@@ -243,6 +246,19 @@ pub(super) fn choose_units(
     [cut, small].into_iter().find(|(tile, _)| fits(tile)).map(|(tile, parts)| Cut::Units(tile, parts))
 }
 
+/// The cut of a product that runs beside others like it, as one dispatch: all of them together fill the device, and each
+/// is cut in fewer parts.
+pub(super) fn in_crowd(cut: Cut, [rows, columns]: [usize; 2], limits: &Limits) -> Cut {
+    let (Cut::Tiles(tile, parts) | Cut::Units(tile, parts)) = cut else { return cut };
+    let tiles = rows.div_ceil(tile.rows as usize) * columns.div_ceil(tile.columns as usize);
+    let enough = FULL * limits.speeds.processors as usize;
+    let fewer = (1..parts).find(|fewer| tiles * fewer * limits.crowd >= enough).unwrap_or(parts);
+    match cut {
+        Cut::Units(..) => Cut::Units(tile, fewer),
+        _ => Cut::Tiles(tile, fewer),
+    }
+}
+
 /// What so many thousandths are.
 fn thousandths(number: u32) -> f64 {
     f64::from(number) / 1000.0
@@ -301,9 +317,9 @@ mod tests {
     use super::*;
 
     const ROOMY: Limits =
-        Limits { workgroup_bytes: 49152, threads: 1024, units: true, speeds: Speeds::SHIPPED };
+        Limits { workgroup_bytes: 49152, threads: 1024, units: true, speeds: Speeds::SHIPPED, crowd: 1 };
     const SPARE: Limits =
-        Limits { workgroup_bytes: 16384, threads: 256, units: false, speeds: Speeds::SHIPPED };
+        Limits { workgroup_bytes: 16384, threads: 256, units: false, speeds: Speeds::SHIPPED, crowd: 1 };
 
     const PLAIN: Layout = Layout {
         left_transposed: false,
@@ -397,6 +413,18 @@ mod tests {
         let limits = Limits { speeds, ..ROOMY };
         assert!(matches!(choose([4096; 3], PLAIN, &limits), Cut::Tiles(tile, 1) if tile != HUGE));
         assert_eq!(choose([4096; 3], PLAIN, &ROOMY), Cut::Tiles(HUGE, 1));
+    }
+
+    #[test]
+    fn products_beside_others_are_cut_in_fewer_parts() {
+        let cut = |crowd| in_crowd(Cut::Tiles(LARGE, 8), [256, 1024], &Limits { crowd, ..ROOMY });
+        // 32 tiles, and three workgroups for each of 132 multiprocessors.
+        let parts = [(1, 8), (2, 7), (4, 4), (13, 1), (100, 1)];
+        assert!(parts.iter().all(|(crowd, parts)| cut(*crowd) == Cut::Tiles(LARGE, *parts)));
+        let whole = Cut::Units(UNITS_LARGE, 1);
+        assert_eq!(in_crowd(whole, [4096; 2], &Limits { crowd: 9, ..ROOMY }), whole);
+        let few = Cut::FewRows(4);
+        assert_eq!(in_crowd(few, [1, 64], &Limits { crowd: 9, ..ROOMY }), few);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub struct Limits {
     pub units: bool,
     /// How fast it is.
     pub speeds: Speeds,
+    /// How many products like this one run at the same time, as one dispatch.
+    pub crowd: usize,
 }
 
 /// How the work is cut.

@@ -1,6 +1,6 @@
 //! From extents to the cut that suits them.
 
-use super::choose::{Layout, choose, choose_units};
+use super::choose::{Layout, choose, choose_units, in_crowd};
 use super::column_sums::ColumnSums;
 use super::cut::{Cut, Limits};
 use super::few_columns::MAX_COLUMNS;
@@ -61,13 +61,11 @@ impl Problem<'_> {
             few_columns: self.few_columns_will_do(limits),
             whole,
         };
-        if let Some(cut) = choose_units(extents, layout, limits).filter(|_| self.mixed) {
-            return cut;
-        }
-        if let Some(cut) = self.choose_stream(limits) {
-            return cut;
-        }
-        choose(extents, layout, limits)
+        let cut = match choose_units(extents, layout, limits).filter(|_| self.mixed) {
+            Some(cut) => cut,
+            None => self.choose_stream(limits).unwrap_or_else(|| choose(extents, layout, limits)),
+        };
+        in_crowd(cut, [self.rows, self.columns], limits)
     }
 
     /// The weight, where the kernel that reads it as it lies can.

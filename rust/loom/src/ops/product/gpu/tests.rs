@@ -291,7 +291,8 @@ fn few_columns_take_one_dispatch() {
         finish: Finish::None,
         mixed: false,
     };
-    let limits = Limits { workgroup_bytes: 16384, threads: 256, units: false, speeds: Speeds::SHIPPED };
+    let limits =
+        Limits { workgroup_bytes: 16384, threads: 256, units: false, speeds: Speeds::SHIPPED, crowd: 1 };
     for (rows, columns, depth) in [(64, 10, 512), (64, 8, 512), (1024, 10, 512)] {
         let Cut::FewColumns(rows_each) = problem(rows, columns, depth).choose(&limits) else {
             panic!("{rows} rows of {columns} columns in parts")
