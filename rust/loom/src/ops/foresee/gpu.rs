@@ -73,6 +73,7 @@ fn record_update(
     decide += "if !any(held.counts) { return; }";
     kernel.shader = kernel
         .shader
+        .constant("PARAMETERS", held.len())
         .section("FUNCTIONS", include_str!("update.wgsl"))
         .section("BEFORE", "")
         .section("FINISH", "look(held, made, moments);")
@@ -82,7 +83,6 @@ fn record_update(
         let shader = shader
             .write("found", "atomic<u32>", found.clone())
             .read("parameters", "u32", parameters.clone())
-            .number("parameters", held.len())
             // The part's first weight.
             .number("first", part.start);
         Ok(match &memory {

@@ -7,7 +7,7 @@ struct Held {
 fn held_at(at: u32) -> Held {
     var end = 0u;
     var most = 0u;
-    for (var p = 0u; p < constants.parameters; p += 1u) {
+    for (var p = 0u; p < PARAMETERS; p += 1u) {
         if at >= parameters[3u * p] && at < parameters[3u * p + 1u] {
             end = parameters[3u * p + 1u];
             most = parameters[3u * p + 2u];
