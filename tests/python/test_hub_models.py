@@ -91,9 +91,9 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any], dict[str, Any]], Any], type[E
     ("llama", lambda c, t: c.update(rope_scaling={"type": [1]}), loom.ConfigError, "rope_type"),
     (
         "llama",
-        lambda c, t: c.update(architectures=["LlamaForSequenceClassification"]),
+        lambda c, t: c.update(architectures=["LlamaForQuestionAnswering"]),
         loom.ConfigError,
-        "Sequence",
+        "QuestionAnswering",
     ),
     ("llama", lambda c, t: c.update(intermediate_size=25), loom.ShapeError, "gate_proj"),
     ("llama", lambda c, t: c.update(num_hidden_layers=3), loom.SerializationError, r"lacks layers\.2"),

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 import loom
 
-OURS = ("model", "loom_image_size", "pooling", "steps", "decodes")
+OURS = ("model", "config", "loom_image_size", "pooling", "steps", "decodes")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Case:
 
     def build(self, index: int) -> torch.nn.Module:
         """Returns the reference."""
-        config = getattr(transformers, self.config)(**self.settings(index))
+        name = self.configurations[index].get("config", self.config)
+        config = getattr(transformers, name)(**self.settings(index))
         config._attn_implementation = "eager"
         return getattr(transformers, self.model_of(index))(config)
 

@@ -4,30 +4,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import timm.models.convnext
 import timm.models.resnet
 import timm.models.vision_transformer
 import torchvision
 from case_kinds import Case, ClipCase, ImageCase, ModuleCase, SentenceCase, TextCase
+from cases_decoders import DECODERS
+from usual import HEADS, LLAMA, having
 
 __all__ = ["CASES"]
-
-LLAMA = dict(
-    vocab_size=31, hidden_size=16, intermediate_size=24, num_hidden_layers=2, max_position_embeddings=64
-)
-HEADS = [
-    dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False),
-    dict(num_attention_heads=3, num_key_value_heads=3, tie_word_embeddings=True, hidden_size=18),
-    dict(
-        num_attention_heads=6,
-        num_key_value_heads=1,
-        tie_word_embeddings=False,
-        intermediate_size=37,
-        hidden_size=24,
-    ),
-]
 
 ENCODER = dict(
     vocab_size=31,
@@ -46,11 +31,6 @@ VISION = dict(
     image_size=12,
     patch_size=4,
 )
-
-
-def having(**added: Any) -> list[dict[str, Any]]:
-    """Returns the usual configurations of heads, with more settings."""
-    return [{**each, **added} for each in HEADS]
 
 
 CASES = [
@@ -499,4 +479,5 @@ CASES = [
         decodes=False,
         files=("config.json", "modules.json", "sentence_bert_config.json"),
     ),
+    *DECODERS,
 ]

@@ -22,7 +22,7 @@ from loom.models.families.pieces import (
     plain,
     take,
 )
-from loom.models.families.sentences import pooling
+from loom.models.families.sentences import classes, pooling, usual_steps
 from loom.models.families.settings import Settings
 
 __all__ = ["BERT", "DISTILBERT", "ROBERTA"]
@@ -41,8 +41,7 @@ class Text:
     @property
     def classes(self) -> int:
         """How many classes a classifier tells apart."""
-        labels = self.settings.get("id2label", {})
-        return len(labels) or self.settings.whole("num_labels", 2)
+        return classes(self.settings)
 
     def each_step(self, name: str) -> list[Piece]:
         """Returns a head that judges every step."""
@@ -77,9 +76,7 @@ def _compose(
 ) -> Composition:
     """Returns embeddings, blocks and a head; padding is left out."""
     settings = folder.settings
-    sentences = Settings(folder.modules("sentence_bert_config.json") or {}, settings.where)
-    usual = sentences.whole("max_seq_length", most)
-    steps = folder.steps(most) if folder.length else min(most, usual)
+    steps = usual_steps(folder, most)
     vocabulary = settings.whole("vocab_size")
     pieces = [
         embedding("embeddings.word_embeddings", vocabulary, encoder.width),

@@ -7,7 +7,7 @@ from loom.models.families.family import Folder
 from loom.models.families.pieces import Piece, plain
 from loom.models.families.settings import Settings
 
-__all__ = ["pooling"]
+__all__ = ["classes", "pooling", "usual_steps"]
 
 _STEPS = {
     "pooling_mode_cls_token": "first",
@@ -15,6 +15,20 @@ _STEPS = {
     "pooling_mode_lasttoken": "last",
 }
 _MODES = {"cls": "first", "mean": "mean", "lasttoken": "last"}
+
+
+def classes(settings: Settings) -> int:
+    """Returns how many classes a classifier tells apart."""
+    labels = settings.get("id2label", {})
+    return len(labels) or settings.whole("num_labels", 2)
+
+
+def usual_steps(folder: Folder, most: int) -> int:
+    """Returns how many steps a text has: as asked for, or as sentence encoders say, at most so many."""
+    if folder.length:
+        return folder.steps(most)
+    settings = Settings(folder.modules("sentence_bert_config.json") or {}, folder.settings.where)
+    return min(most, settings.whole("max_seq_length", most))
 
 
 def pooling(folder: Folder) -> list[Piece] | None:
