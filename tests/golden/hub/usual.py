@@ -1,4 +1,4 @@
-"""Settings that cases of decoders share."""
+"""Settings that cases share."""
 
 # ruff: noqa: C408 - settings are named as the reference names them
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["HEADS", "LLAMA", "having"]
+__all__ = ["ENCODER", "HEADS", "LLAMA", "having"]
 
 LLAMA = dict(
     vocab_size=31, hidden_size=16, intermediate_size=24, num_hidden_layers=2, max_position_embeddings=64
@@ -22,6 +22,15 @@ HEADS = [
         hidden_size=24,
     ),
 ]
+
+ENCODER = dict(
+    vocab_size=31,
+    hidden_size=16,
+    intermediate_size=23,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    max_position_embeddings=32,
+)
 
 
 def having(**added: Any) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 
 from loom._settings.suggestions import unknown
 from loom.errors import FileError, SerializationError
-from loom.models.families.bert import BERT, DISTILBERT, ROBERTA
+from loom.models.families.bert import BERT, DISTILBERT, ELECTRA, MPNET, ROBERTA
 from loom.models.families.bloom import BLOOM
 from loom.models.families.clip import CLIP
 from loom.models.families.cohere import COHERE, COHERE2
@@ -24,6 +24,7 @@ from loom.models.families.granite import GRANITE, GRANITE_MOE
 from loom.models.families.llama import ARCEE, ERNIE, HELIUM, LLAMA, SEED_OSS
 from loom.models.families.mistral import MISTRAL
 from loom.models.families.mixtures import MIXTRAL, OLMOE, QWEN2_MOE, QWEN3_MOE
+from loom.models.families.modernbert import MODERNBERT
 from loom.models.families.nemotron import NEMOTRON
 from loom.models.families.olmo import OLMO, OLMO2, OLMO3
 from loom.models.families.opt import OPT
@@ -80,6 +81,9 @@ FAMILIES = (
     BERT,
     ROBERTA,
     DISTILBERT,
+    ELECTRA,
+    MPNET,
+    MODERNBERT,
     VIT,
     CLIP,
     RESNET,
