@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from loom import nn
 from loom.models.families.decoder import ACTIVATIONS, Decoder
 from loom.models.families.family import Composition, Family, Folder
+from loom.models.families.mixtures import experts_of
 from loom.models.families.pieces import Piece, Source, take
 
 __all__ = ["GRANITE", "GRANITE_MOE"]
@@ -37,6 +38,9 @@ def _experts(decoder: Decoder, at: str) -> Piece:
     shared = settings.whole("shared_intermediate_size", least=0) if _shares(settings.get("model_type")) else 0
     units = settings.whole("intermediate_size")
     activation = settings.one_of("hidden_act", ACTIVATIONS, "silu")
+    if not shared and f"{at}.block_sparse_moe.gate.weight" in decoder.folder.shapes:
+        # In GGUF each part is a tensor of its own, as in Mixtral.
+        return experts_of(decoder, f"{at}.block_sparse_moe", count, units, ("w1", "w3", "w2"))
     tensors: dict[str, Source] = {}
     if shared:
         both = take(f"{at}.shared_mlp.input_linear.weight", 2 * shared)

@@ -11,12 +11,12 @@ from loom.models.families.family import Composition, Family, Folder
 from loom.models.families.pieces import Piece, stack, take
 from loom.models.families.qwen import windows
 
-__all__ = ["MIXTRAL", "OLMOE", "QWEN2_MOE", "QWEN3_MOE"]
+__all__ = ["MIXTRAL", "OLMOE", "QWEN2_MOE", "QWEN3_MOE", "experts_of"]
 
 _PARTS = ("gate", "up", "down")
 
 
-def _experts(
+def experts_of(
     decoder: Decoder,
     at: str,
     count: int,
@@ -51,7 +51,7 @@ def _compose_mixtral(folder: Folder) -> Composition:
 
     def block(place: int, at: str) -> Iterable[Piece]:
         attention = decoder.attention(f"{at}.self_attn", rotary=rotary, window=seen[place])
-        experts = _experts(decoder, f"{at}.block_sparse_moe", count, units, ("w1", "w3", "w2"))
+        experts = experts_of(decoder, f"{at}.block_sparse_moe", count, units, ("w1", "w3", "w2"))
         return decoder.block(at, attention, experts)
 
     return decoder.model(block)
@@ -68,7 +68,7 @@ def _compose_olmoe(folder: Folder) -> Composition:
 
     def block(place: int, at: str) -> Iterable[Piece]:
         attention = decoder.attention(f"{at}.self_attn", rotary=rotary, bias=bias, norms="width")
-        experts = _experts(decoder, f"{at}.mlp", count, units, names, normalize=normalize)
+        experts = experts_of(decoder, f"{at}.mlp", count, units, names, normalize=normalize)
         return decoder.block(at, attention, experts)
 
     return decoder.model(block)
@@ -100,7 +100,7 @@ def _qwen(folder: Folder, *, shared: bool, bias: bool, output_bias: bool, norms:
         experts = None
         if count and place not in dense and (place + 1) % every == 0:
             names = [f"{part}_proj" for part in _PARTS]
-            experts = _experts(decoder, f"{at}.mlp", count, units, names, **more)
+            experts = experts_of(decoder, f"{at}.mlp", count, units, names, **more)
         return decoder.block(at, attention, experts)
 
     return decoder.model(block)

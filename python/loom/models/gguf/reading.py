@@ -6,6 +6,7 @@ family, in `loom.models.families`, serves both.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -86,7 +87,7 @@ def hub_config(file: TensorFile) -> dict[str, Any]:
     """
     metadata, known = architecture_of(file)
     config: dict[str, Any] = {"model_type": known.model_type, "architectures": [known.model]}
-    for key, name in _SETTINGS.items():
+    for key, name in {**_SETTINGS, **known.settings}.items():
         if metadata.get(key) is not None:
             config[name] = metadata.get(key)
     for key in ("embedding_length", "block_count", "feed_forward_length", "attention.head_count"):
@@ -102,9 +103,14 @@ def hub_config(file: TensorFile) -> dict[str, Any]:
     config["tie_word_embeddings"] = "output.weight" not in file
     # Qwen 2 has biases in any case, and no setting of them.
     config["attention_bias"] = "blk.0.attn_output.bias" in file
+    if "blk.0.ffn_down.bias" in file:
+        config["mlp_bias"] = True
     turning = metadata.get("rope.dimension_count")
     if isinstance(turning, int) and turning != config["head_dim"]:
-        config["partial_rotary_factor"] = turning / config["head_dim"]
+        # What is made of the share, a whole number again, must not come out just below it.
+        config["partial_rotary_factor"] = math.nextafter(turning / config["head_dim"], math.inf)
+    elif known.partial:
+        config["partial_rotary_factor"] = 1.0
     scaling = _scaling(file, metadata, config)
     if scaling is not None:
         config["rope_scaling"] = scaling
@@ -174,14 +180,14 @@ def hub_tensors(file: TensorFile) -> dict[str, TensorEntry]:
         if stem in _FACTORS:
             continue
         block = re.fullmatch(r"blk\.(\d+)\.(\w+)", stem)
-        called = WHOLE.get(stem) if block is None else names.get(block[2])
+        called = {**WHOLE, **known.whole}.get(stem) if block is None else names.get(block[2])
         if called is None or kind not in ("weight", "bias"):
             raise ConfigError(f'loom does not know what "{name}" of {metadata.architecture} in GGUF is for')
         whole = f"{called}.{kind}" if block is None else f"model.layers.{block[1]}.{called}.{kind}"
         change: Callable[[NDArray[Any]], NDArray[Any]] | None = None
         if known.pairs and block is not None and block[2] in ("attn_q", "attn_k"):
             change = _halved(heads if block[2] == "attn_q" else key_heads)
-        elif known.offset and stem.endswith("norm"):
+        elif known.offset and kind == "weight" and stem.endswith("norm"):
             change = _less(known.offset)
         elif "{}" in whole:
             tensors |= _experts(entry, whole)
