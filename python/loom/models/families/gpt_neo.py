@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import islice
 
 from loom import nn
 from loom.models.families.decoder import ACTIVATIONS, separate
 from loom.models.families.family import Composition, Family, Folder
 from loom.models.families.heads import language_model
 from loom.models.families.pieces import Piece, dense, layer_norm, mixed, residual, take
-from loom.models.families.settings import Settings
+from loom.models.families.settings import MOST_LAYERS, Settings
 
 __all__ = ["GPTJ", "GPT_NEO"]
 
@@ -46,25 +46,28 @@ def _compose_neo(folder: Folder) -> Composition:
     return language_model(folder, width, most, "wte", pieces, tied=True)
 
 
-def _kinds(settings: Settings) -> list[Any]:
+def _kinds(settings: Settings) -> list[str]:
     """Returns each block's kind of attention, said one by one or as lists that repeat."""
     count = settings.layers("num_layers")
     kinds = settings.list_of("attention_layers", count)
     if not kinds:
-        for item in settings.get("attention_types", [[["global", "local"], (count + 1) // 2]]):
-            kinds += item[1] * list(item[0]) if _repeats(item) else [item]
-    for kind in kinds[:count]:
+        items = settings.items("attention_types") or [[["global", "local"], count]]
+        if not all(_repeats(item) for item in items):
+            raise settings.unsupported("attention_types", items, ["lists of kinds, with how often they come"])
+        each = (kind for of, times in items for _ in range(times) for kind in of)
+        kinds = list(islice(each, count))
+    for kind in kinds:
         if kind not in ("global", "local"):
             raise settings.unsupported("attention_types", kind, ["global", "local"])
     if len(kinds) < count:
         raise settings.unsupported("attention_types", kinds, [f"kinds of {count} blocks"])
-    return kinds[:count]
+    return kinds
 
 
 def _repeats(item: object) -> bool:
-    if not isinstance(item, list) or len(item) != 2 or not isinstance(item[0], list):
+    if not isinstance(item, list) or len(item) != 2 or not isinstance(item[0], list) or not item[0]:
         return False
-    return isinstance(item[1], int) and 0 < item[1] <= 4096
+    return isinstance(item[1], int) and 0 < item[1] <= MOST_LAYERS
 
 
 def _compose_j(folder: Folder) -> Composition:

@@ -32,6 +32,8 @@ _FUNCTIONS = {
 def classes(settings: Settings) -> int:
     """Returns how many classes a classifier tells apart."""
     labels = settings.get("id2label", {})
+    if not isinstance(labels, Mapping):
+        raise settings.unsupported("id2label", labels, ["names by number"])
     return len(labels) or settings.whole("num_labels", 2)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native
+from loom.card import ModelCard
 from loom.errors import ConfigError, SerializationError
 from loom.models.gguf.architectures import BLOCK, WHOLE, Metadata, architecture_of
 from loom.models.gguf.rotations import llama3_settings, to_halves
@@ -62,14 +63,17 @@ def load(path: str | PathLike[str], dtype: str | None = None, *, length: int | N
         length: How many steps `predict` reads; the most that the model knows by default.
 
     Returns:
-        The network.
+        The network. `net.card` has under `metadata["gguf"]` what the Hub calls the model's type.
 
     Raises:
         SerializationError: The file is damaged, or holds no model.
         ConfigError: Its architecture, or a setting of it, is not supported; the message names it.
     """
     with open_tensors(path) as file:
-        return from_tensors(hub_config(file), hub_tensors(file), dtype, length=length)
+        config = hub_config(file)
+        network = from_tensors(config, hub_tensors(file), dtype, length=length)
+    network.card = ModelCard(metadata={"gguf": {"model_type": config["model_type"]}})
+    return network
 
 
 def hub_config(file: TensorFile) -> dict[str, Any]:
