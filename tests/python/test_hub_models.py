@@ -204,6 +204,7 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any], dict[str, Any]], Any], type[E
     ),
     ("mpnet", lambda c, t: c.update(pad_token_id=0), loom.ConfigError, "pad_token_id"),
     ("modernbert", lambda c, t: c.update(rope_scaling={"type": "yarn"}), loom.ConfigError, "rope_scaling"),
+    ("modernbert", lambda c, t: c.update(layer_types=["odd"] * 3), loom.ConfigError, "layer_types.*odd"),
     (
         "modernbert",
         lambda c, t: c.update(architectures=["ModernBertForMultipleChoice"]),
@@ -237,6 +238,48 @@ def test_experts_are_counted_by_either_name(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     x = expected("qwen3_moe")[0]
     np.testing.assert_array_equal(opened("qwen3_moe", folder).predict(x), opened("qwen3_moe").predict(x))
+
+
+def test_words_may_be_guessed_with_a_table_of_their_own(tmp_path: Path) -> None:
+    def untie(bias: float | None) -> Callable[[dict[str, Any], dict[str, Any]], None]:
+        def change(config: dict[str, Any], tensors: dict[str, Any]) -> None:
+            config["tie_word_embeddings"] = False
+            at = "cls.predictions.decoder"
+            tensors[f"{at}.weight"] = 2 * tensors["bert.embeddings.word_embeddings.weight"]
+            if bias is not None:
+                # transformers 5 writes both, and reads this one.
+                tensors[f"{at}.bias"] = np.full_like(tensors["cls.predictions.bias"], bias)
+
+        return change
+
+    x = expected("bert")[0]
+    scores = opened("bert").predict(x)
+    own = open_tensors(GOLDEN / "bert" / "model.safetensors")["cls.predictions.bias"].numpy()
+    for bias, at in ((None, own), (3.0, 3.0)):
+        found = opened("bert", changed(tmp_path / str(bias), "bert", untie(bias))).predict(x)
+        np.testing.assert_allclose(found[0], (2 * (scores - own) + at)[0], atol=1e-4)
+
+
+def test_blocks_are_told_by_kinds_as_well(tmp_path: Path) -> None:
+    """transformers 5 writes kinds of blocks and settings of places for each, and others of Granite."""
+    kinds = ["full_attention", "sliding_attention", "sliding_attention"]
+
+    def by_kinds(config: dict[str, Any], tensors: dict[str, Any]) -> None:
+        del config["global_attn_every_n_layers"]
+        places = [config.pop(f"{which}_rope_theta") for which in ("global", "local")]
+        config["layer_types"] = kinds
+        config["rope_parameters"] = {
+            kind: {"rope_type": "default", "rope_theta": base}
+            for kind, base in zip(kinds, places, strict=False)
+        }
+
+    def renamed(config: dict[str, Any], tensors: dict[str, Any]) -> None:
+        config["layer_types"] = ["full_attention" for _ in config["layer_types"]]
+
+    for name, change in (("modernbert", by_kinds), ("granitemoehybrid", renamed)):
+        x = expected(name)[0]
+        found = opened(name, changed(tmp_path, name, change)).predict(x)
+        np.testing.assert_array_equal(found, opened(name).predict(x))
 
 
 @pytest.mark.parametrize(("name", "change", "error", "message"), REFUSED)

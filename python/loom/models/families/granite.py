@@ -81,7 +81,8 @@ def _compose_moe(folder: Folder) -> Composition:
     if settings.get("model_type") != "granitemoehybrid":
         return _composed(folder, experts=True)
     for kind in settings.list_of("layer_types", settings.layers()) or ["mamba"]:
-        if kind != "attention":
+        # transformers 5 writes the longer name.
+        if kind not in ("attention", "full_attention"):
             raise settings.unsupported("layer_types", kind, ["attention"])
     rotary = settings.one_of("position_embedding_type", {"rope": True, "nope": False}, "nope")
     return _composed(folder, rotary=rotary, experts=True)

@@ -30,8 +30,12 @@ def _compose(folder: Folder) -> Composition:
     settings.only(rope_scaling=None)
     width, vocabulary = settings.whole("hidden_size"), settings.whole("vocab_size")
     pieces = [embedding("embeddings.tok_embeddings", vocabulary, width), _norm(settings, "embeddings.norm")]
-    for place in range(settings.layers()):
-        pieces += _block(folder, place, width)
+    every = settings.whole("global_attn_every_n_layers", 3)
+    kinds = settings.list_of("layer_types", settings.layers()) or [
+        "sliding_attention" if place % every else "full_attention" for place in range(settings.layers())
+    ]
+    for place, kind in enumerate(kinds):
+        pieces += _block(folder, place, kind, width)
     pieces.append(_norm(settings, "final_norm"))
     pooled = pooling(folder)
     pieces += _head(folder, width, vocabulary) if pooled is None else pooled
@@ -45,21 +49,22 @@ def _norm(settings: Settings, name: str) -> Piece:
     return layer_norm(name, settings.real("norm_eps", 1e-5), settings.flag("norm_bias", False))
 
 
-def _block(folder: Folder, place: int, width: int) -> list[Piece]:
+def _block(folder: Folder, place: int, kind: object, width: int) -> list[Piece]:
     """Returns a block; the first has no norm before attention."""
     settings, at = folder.settings, f"layers.{place}"
     heads = settings.whole("num_attention_heads")
     bias, mlp_bias = settings.flag("attention_bias", False), settings.flag("mlp_bias", False)
-    everywhere = place % settings.whole("global_attn_every_n_layers", 3) == 0
+    if kind not in ("full_attention", "sliding_attention"):
+        raise settings.unsupported("layer_types", kind, ["full_attention", "sliding_attention"])
+    everywhere = kind == "full_attention"
     own = "local_rope_theta" if "local_rope_theta" in settings else "global_rope_theta"
     base, usual = ("global_rope_theta", 160_000.0) if everywhere else (own, 10_000.0)
-    kind = "full_attention" if everywhere else "sliding_attention"
     layer = nn.MultiHeadAttention(
         heads,
         bias=bias,
         # Both sides together are told, and the farthest step is seen.
         window=None if everywhere else settings.whole("local_attention", 128) // 2 + 1,
-        rotary=rotary_of(folder, width // heads or 1, base, kind=kind, near=own, usual_base=usual),
+        rotary=rotary_of(folder, width // heads or 1, base, kind=str(kind), near=own, usual_base=usual),
     )
     together = weight_and_bias(f"{at}.attn.Wqkv", bias, 3 * width)
     attention = Piece(layer, fused(together, width, width, weight_and_bias(f"{at}.attn.Wo", bias)))

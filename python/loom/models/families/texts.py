@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
 from loom import nn
@@ -33,6 +33,7 @@ class Text:
     settings: Settings
     encoder: Encoder
     vocabulary: int
+    names: Container[str]
 
     @property
     def classes(self) -> int:
@@ -57,6 +58,9 @@ class Text:
         """Returns a head that guesses words, with the embedding's table once more or one of its own."""
         tied = self.settings.flag("tie_word_embeddings", True)
         table = "embeddings.word_embeddings" if tied else scores
+        if not tied and f"{scores}.bias" in self.names:
+            # transformers 5 has a bias of its own there, and what has the usual name is not used.
+            bias = f"{scores}.bias"
         tensors = {"weight": take(f"{table}.weight", self.vocabulary), "bias": take(bias)}
         return [
             dense(name, width or self.encoder.width, activation=activation),
@@ -99,7 +103,7 @@ def text_encoder(
     ]
     pooled = pooling(folder)
     if pooled is None:
-        pieces += head_of(folder, heads)(Text(settings, encoder, vocabulary))
+        pieces += head_of(folder, heads)(Text(settings, encoder, vocabulary, folder.shapes))
     else:
         pieces += pooled
     if "pad_token_id" in settings:
