@@ -91,9 +91,9 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any], dict[str, Any]], Any], type[E
     ("llama", lambda c, t: c.update(rope_scaling={"type": [1]}), loom.ConfigError, "rope_type"),
     (
         "llama",
-        lambda c, t: c.update(architectures=["LlamaForSequenceClassification"]),
+        lambda c, t: c.update(architectures=["LlamaForQuestionAnswering"]),
         loom.ConfigError,
-        "Sequence",
+        "QuestionAnswering",
     ),
     ("llama", lambda c, t: c.update(intermediate_size=25), loom.ShapeError, "gate_proj"),
     ("llama", lambda c, t: c.update(num_hidden_layers=3), loom.SerializationError, r"lacks layers\.2"),
@@ -145,6 +145,87 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any], dict[str, Any]], Any], type[E
     ),
     ("gemma2", lambda c, t: c.update(query_pre_attn_scalar=0.0), loom.ConfigError, "query_pre_attn_scalar"),
     ("gemma2", lambda c, t: c.update(query_pre_attn_scalar=-4.0), loom.ConfigError, "query_pre_attn_scalar"),
+    ("olmo", lambda c, t: c.update(clip_qkv=8.0), loom.ConfigError, "clip_qkv"),
+    ("olmoe", lambda c, t: c.update(clip_qkv=8.0), loom.ConfigError, "clip_qkv"),
+    ("cohere", lambda c, t: c.update(use_qk_norm=True), loom.ConfigError, "use_qk_norm"),
+    ("cohere2", lambda c, t: c.pop("sliding_window"), loom.ConfigError, "sliding_window"),
+    ("stablelm", lambda c, t: c.update(qk_layernorm=True), loom.ConfigError, "qk_layernorm"),
+    ("phi", lambda c, t: c.update(qk_layernorm=True), loom.ConfigError, "qk_layernorm"),
+    ("phi", lambda c, t: c.update(tie_word_embeddings=True), loom.ConfigError, "tie_word_embeddings"),
+    ("nemotron", lambda c, t: c.update(rope_scaling={"type": "linear"}), loom.ConfigError, "rope_scaling"),
+    ("granite", lambda c, t: c.update(logits_scaling=0.0), loom.ConfigError, "logits_scaling"),
+    ("granite", lambda c, t: c.update(attention_multiplier=-1.0), loom.ConfigError, "attention_multiplier"),
+    (
+        "granitemoehybrid",
+        lambda c, t: c.update(layer_types=["attention", "mamba"]),
+        loom.ConfigError,
+        "layer_types.*mamba.*supported: 'attention'",
+    ),
+    ("granitemoehybrid", lambda c, t: c.pop("layer_types"), loom.ConfigError, "mamba"),
+    ("falcon", lambda c, t: c.update(alibi=True), loom.ConfigError, "alibi"),
+    ("falcon", lambda c, t: c.update(parallel_attn=False), loom.ConfigError, "parallel_attn"),
+    (
+        "falcon",
+        lambda c, t: c.update(new_decoder_architecture=False, num_ln_in_parallel_attn=2),
+        loom.ConfigError,
+        "num_ln_in_parallel_attn",
+    ),
+    (
+        "bloom",
+        lambda c, t: c.update(apply_residual_connection_post_layernorm=True),
+        loom.ConfigError,
+        "apply_residual_connection_post_layernorm",
+    ),
+    (
+        "gpt_neo",
+        lambda c, t: (c.pop("attention_layers", None), c.update(attention_types=[[["odd"], 2]])),
+        loom.ConfigError,
+        "attention_types.*odd",
+    ),
+    (
+        "gpt_neo",
+        lambda c, t: (c.pop("attention_layers", None), c.update(attention_types=[[["local"], 1]])),
+        loom.ConfigError,
+        "attention_types.*2 blocks",
+    ),
+    (
+        "gpt_neo",
+        lambda c, t: (c.pop("attention_layers", None), c.update(attention_types=["local", "local"])),
+        loom.ConfigError,
+        "attention_types.*how often",
+    ),
+    ("gptj", lambda c, t: c.update(rotary_dim=3), loom.ConfigError, "even"),
+    ("exaone4", lambda c, t: c.update(layer_types=["odd", "odd"]), loom.ConfigError, "layer_types.*odd"),
+    (
+        "mpnet",
+        lambda c, t: c.update(relative_attention_num_buckets=16),
+        loom.ConfigError,
+        "relative_attention_num_buckets",
+    ),
+    ("mpnet", lambda c, t: c.update(pad_token_id=0), loom.ConfigError, "pad_token_id"),
+    ("modernbert", lambda c, t: c.update(rope_scaling={"type": "yarn"}), loom.ConfigError, "rope_scaling"),
+    ("modernbert", lambda c, t: c.update(layer_types=["odd"] * 3), loom.ConfigError, "layer_types.*odd"),
+    (
+        "modernbert",
+        lambda c, t: c.update(architectures=["ModernBertForMultipleChoice"]),
+        loom.ConfigError,
+        "MultipleChoice",
+    ),
+    ("electra", lambda c, t: c.update(embedding_size=7), loom.ShapeError, "word_embeddings"),
+    (
+        "bert",
+        lambda c, t: c.update(tie_word_embeddings=False),
+        loom.SerializationError,
+        r"lacks cls\.predictions\.decoder",
+    ),
+    (
+        "classifiers",
+        lambda c, t: c.update(architectures=["Qwen3ForQuestionAnswering"]),
+        loom.ConfigError,
+        "QuestionAnswering.*classifies",
+    ),
+    ("classifiers", lambda c, t: c.update(id2label={"0": "a"}), loom.ShapeError, "score"),
+    ("classifiers", lambda c, t: c.update(id2label=7), loom.ConfigError, "id2label"),
 ]
 
 
@@ -159,10 +240,106 @@ def test_experts_are_counted_by_either_name(tmp_path: Path) -> None:
     np.testing.assert_array_equal(opened("qwen3_moe", folder).predict(x), opened("qwen3_moe").predict(x))
 
 
+def test_words_may_be_guessed_with_a_table_of_their_own(tmp_path: Path) -> None:
+    def untie(bias: float | None) -> Callable[[dict[str, Any], dict[str, Any]], None]:
+        def change(config: dict[str, Any], tensors: dict[str, Any]) -> None:
+            config["tie_word_embeddings"] = False
+            at = "cls.predictions.decoder"
+            tensors[f"{at}.weight"] = 2 * tensors["bert.embeddings.word_embeddings.weight"]
+            if bias is not None:
+                # transformers 5 writes both, and reads this one.
+                tensors[f"{at}.bias"] = np.full_like(tensors["cls.predictions.bias"], bias)
+
+        return change
+
+    x = expected("bert")[0]
+    scores = opened("bert").predict(x)
+    own = open_tensors(GOLDEN / "bert" / "model.safetensors")["cls.predictions.bias"].numpy()
+    for bias, at in ((None, own), (3.0, 3.0)):
+        found = opened("bert", changed(tmp_path / str(bias), "bert", untie(bias))).predict(x)
+        np.testing.assert_allclose(found[0], (2 * (scores - own) + at)[0], atol=1e-4)
+
+
+def test_blocks_are_told_by_kinds_as_well(tmp_path: Path) -> None:
+    """transformers 5 writes kinds of blocks and settings of places for each, and others of Granite."""
+    kinds = ["full_attention", "sliding_attention", "sliding_attention"]
+
+    def by_kinds(config: dict[str, Any], tensors: dict[str, Any]) -> None:
+        del config["global_attn_every_n_layers"]
+        places = [config.pop(f"{which}_rope_theta") for which in ("global", "local")]
+        config["layer_types"] = kinds
+        config["rope_parameters"] = {
+            kind: {"rope_type": "default", "rope_theta": base}
+            for kind, base in zip(kinds, places, strict=False)
+        }
+
+    def renamed(config: dict[str, Any], tensors: dict[str, Any]) -> None:
+        config["layer_types"] = ["full_attention" for _ in config["layer_types"]]
+
+    for name, change in (("modernbert", by_kinds), ("granitemoehybrid", renamed)):
+        x = expected(name)[0]
+        found = opened(name, changed(tmp_path, name, change)).predict(x)
+        np.testing.assert_array_equal(found, opened(name).predict(x))
+
+
 @pytest.mark.parametrize(("name", "change", "error", "message"), REFUSED)
 def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, name, change, error, message) -> None:
     with pytest.raises(error, match=message):
         opened(name, changed(tmp_path, name, change))
+
+
+def test_texts_that_end_in_the_padding_token_are_read_as_long_as_they_are(tmp_path: Path) -> None:
+    """Qwen3-Embedding's last token, whose step makes the vector, is its padding token, and not left out."""
+
+    def rename(config: dict[str, Any], tensors: dict[str, Any]) -> None:
+        config |= {"architectures": ["Qwen3ForCausalLM"], "pad_token_id": config["eos_token_id"]}
+
+    folder = changed(tmp_path, "sentences_decoder", rename)
+    x, y = expected("sentences_decoder")
+    found = opened("sentences_decoder", folder).predict(x)
+    np.testing.assert_allclose(found, y, atol=1e-5)
+    x[:, -1] = json.loads((folder / "config.json").read_text())["eos_token_id"]
+    ended = opened("sentences_decoder", folder).predict(x)
+    np.testing.assert_array_equal(ended, opened("sentences_decoder").predict(x))
+    assert np.abs(ended - found).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"type": "sentence_transformers.models.WordWeights"}, "WordWeights.*Dense"),
+        ({"path": "../2_Dense"}, "path.*folder inside"),
+        ({"path": ".."}, "path.*folder inside"),
+        ({"path": 7}, "path.*folder inside"),
+    ],
+)
+def test_modules_are_dense_layers_of_folders_inside(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    folder = changed(tmp_path, "sentences_gemma", lambda config, tensors: None)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[2] |= change
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(loom.ConfigError, match=message):
+        opened("sentences_gemma", folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"activation_function": "torch.nn.modules.activation.Hardshrink"}, loom.ConfigError, "Hardshrink"),
+        ({"out_features": 21}, loom.ShapeError, r"2_Dense\.linear"),
+        ({"bias": True}, loom.SerializationError, r"lacks 2_Dense\.linear\.bias"),
+    ],
+)
+def test_a_dense_module_is_what_its_settings_say(
+    change: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    folder = changed(tmp_path, "sentences_gemma", lambda config, tensors: None)
+    path = folder / "2_Dense" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(error, match=message):
+        opened("sentences_gemma", folder)
 
 
 @pytest.mark.parametrize("share", [1e308, -1.0])

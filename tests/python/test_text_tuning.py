@@ -16,7 +16,7 @@ import loom
 from loom import nn
 from loom.command_line import main, serve, tune
 from loom.errors import ConfigError, InvalidValueError, ShapeError
-from loom.network import adapter_files
+from loom.network import adapter_names
 from loom.text import ChatTemplate, Examples, LanguageModel, Vocabulary, align, examples, fine_tune
 from text_models import CHAT, SETTINGS, byte_level, decoder, sentence_pieces, write_folder
 
@@ -456,7 +456,7 @@ def test_tune_loses_nothing_of_what_it_has_learned(
     words = f"tune {folder} {data} --output {tmp_path / 'adapter'} --rank 2 --learning-rate 0.05"
     if not named:
         # Of a family whose weights have other names.
-        monkeypatch.setitem(adapter_files._NAMINGS, "llama", lambda network: iter(()))
+        monkeypatch.setitem(adapter_names.NAMINGS, "llama", lambda network: iter(()))
     assert main([*words.split(), "--epochs", "2", "--merge", str(tmp_path / "whole.loom")]) == 0
     assert ("names" in capsys.readouterr().out) is not named
     kept = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())

@@ -26,6 +26,7 @@ from loom.errors import ConfigError, DTypeError, FileError, InternalError, Seria
 from loom.models.families.catalogue import family_of
 from loom.models.families.family import Composition, Family, Folder
 from loom.models.families.pieces import Source
+from loom.models.families.sentences import kind_of, modules_of, path_of
 from loom.models.families.settings import Settings
 from loom.network import Network, Sequential
 from loom.tensors import TensorEntry, open_tensors
@@ -153,7 +154,7 @@ def _opened(
         if "quantization_config" in settings:
             known = ["tensors in floats; `dtype` packs them here"]
             raise settings.unsupported("quantization_config", settings.get("quantization_config"), known)
-        tensors = _renamed(tensors, family)
+        tensors = _renamed(tensors, family) | _of_modules(path, settings, stack)
         found = Folder(
             settings,
             {name: tensor.shape for name, tensor in tensors.items()},
@@ -228,6 +229,16 @@ def _tensors(folder: Path, stack: ExitStack) -> dict[str, TensorEntry]:
             if name in tensors:
                 raise SerializationError(f'{path}: "{name}" stands in another file of the folder, too')
             tensors[name] = tensor
+    return tensors
+
+
+def _of_modules(folder: Path, settings: Settings, stack: ExitStack) -> dict[str, TensorEntry]:
+    """Returns the tensors that a sentence encoder's further modules have in folders of their own."""
+    tensors: dict[str, TensorEntry] = {}
+    for module in modules_of(_json(folder, "modules.json") or [], settings):
+        if kind_of(module) == "Dense":
+            path = path_of(module, settings)
+            tensors |= {f"{path}.{name}": tensor for name, tensor in _tensors(folder / path, stack).items()}
     return tensors
 
 

@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import count
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loom import nn
 from loom._settings.checks import choice, file_path
 from loom._settings.files import text_of
 from loom._settings.suggestions import shown, unknown
 from loom.engine import HasEngine, NetworkT, engine_of
 from loom.errors import ConfigError, FileError, SerializationError, ShapeError
+from loom.network.adapter_names import NAMINGS, Module, Naming, llama_modules, own_modules
 from loom.network.adapting import adapters, merge_adapters, put_adapter, remove_adapters
-from loom.network.layers import LayerHandle, layers_of
+from loom.network.layers import LayerHandle
 from loom.tensors import TensorEntry, open_tensors, write_safetensors
 
 __all__ = ["load_adapter", "save_adapter"]
@@ -30,8 +29,6 @@ __all__ = ["load_adapter", "save_adapter"]
 _CONFIG = "adapter_config.json"
 _TENSORS = "adapter_model.safetensors"
 _BEFORE = "base_model.model."
-_ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj"}
-_GATED = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
 # What would have to be understood for the numbers to mean the same, and the values that mean nothing.
 _REFUSED: dict[str, tuple[object, ...]] = {
     "bias": ("none", None),
@@ -51,92 +48,6 @@ _REFUSED: dict[str, tuple[object, ...]] = {
 }
 _BEGINNINGS = (True, False, None, "gaussian", "orthogonal", "eva", "mica")
 """What a new adapter may begin as without the model's own weights being changed, as PiSSA and OLoRA do."""
-
-Naming = Literal["llama", "loom"]
-
-
-@dataclass(frozen=True)
-class _Module:
-    """A weight as a module of peft.
-
-    Args:
-        layer: The layer of a cell.
-        weight: The weight's name in it.
-        name: The module's name.
-        order: Which rows of the module's outputs are loom's, in loom's order; None where all are in one.
-    """
-
-    layer: LayerHandle
-    weight: str
-    name: str
-    order: NDArray[np.intp] | None = None
-
-    @property
-    def path(self) -> str:
-        """The weight's name in state dicts."""
-        return f"{self.layer.path}.{self.weight}"
-
-
-def _own_modules(network: HasEngine) -> Iterator[_Module]:
-    """Tells every weight that takes an adapter by loom's own name."""
-    for layer in layers_of(network):
-        for weight in engine_of(network).native.adaptable(layer.at):
-            name = f"{layer.path}.{weight}".removesuffix("weight").rstrip("._")
-            yield _Module(layer, weight, name)
-
-
-def _llama_modules(network: HasEngine) -> Iterator[_Module]:
-    """Tells weights of attention and gated layers by the names of Llama and its kin in transformers.
-
-    The n-th attention of the network is that of the n-th block, and the n-th gated layer its other part. The
-    dense layer that a network ends in, but for what has no parameters, such as a cap of scores, is its head.
-    """
-    attention = gated = 0
-    layers = list(layers_of(network))
-    ending = next((layer for layer in reversed(layers) if layer.parameters), None)
-    for layer in layers:
-        weights = set(engine_of(network).native.adaptable(layer.at))
-        for inner in [*layer.inner, layer] if layer.holds_layers else [layer]:
-            config = inner.config
-            if isinstance(config, nn.MultiHeadAttention):
-                for product, name in _ATTENTION.items():
-                    weight = f"{inner.prefix}{product}_weight"
-                    if weight in weights:
-                        order = _order(config, inner, product)
-                        yield _Module(layer, weight, f"model.layers.{attention}.self_attn.{name}", order)
-                attention += 1
-            elif isinstance(config, nn.SwiGLU | nn.GeGLU):
-                for product, name in _GATED.items():
-                    weight = f"{inner.prefix}{product}_weight"
-                    if weight in weights:
-                        yield _Module(layer, weight, f"model.layers.{gated}.mlp.{name}")
-                gated += 1
-        if layer is ending and attention and isinstance(layer.config, nn.Dense) and "weight" in weights:
-            yield _Module(layer, "weight", "lm_head")
-
-
-def _order(config: nn.MultiHeadAttention, layer: LayerHandle, product: str) -> NDArray[np.intp] | None:
-    """Returns where queries and keys that turn in neighbouring pairs have the rows of halves."""
-    rotary = config.rotary
-    if product not in {"query", "key"} or not isinstance(rotary, nn.Rotary) or rotary.layout != "interleaved":
-        return None
-    # The shape alone: packed weights whose master was dropped have no numbers to read.
-    native = engine_of(layer).native
-    outputs, _ = native.parameter_shape(layer.at, f"{layer.prefix}{product}_weight")
-    heads = config.heads if product == "query" else (config.key_value_heads or config.heads)
-    size = outputs // heads
-    turning = size if rotary.dim is None else rotary.dim
-    head = np.arange(size, dtype=np.intp)
-    # Pair i is (2 i, 2 i + 1) here, and (i, i + half) there.
-    head[:turning] = np.arange(turning).reshape(2, -1).T.reshape(-1)
-    order: NDArray[np.intp] = (np.arange(heads)[:, None] * size + head).reshape(-1)
-    return order
-
-
-_NAMINGS: dict[str, Callable[[HasEngine], Iterator[_Module]]] = {
-    "llama": _llama_modules,
-    "loom": _own_modules,
-}
 
 
 def save_adapter(
@@ -158,13 +69,14 @@ def save_adapter(
         modules: What weights are called: "llama", as in transformers' Llama, Mistral, Qwen, Gemma and their
             kin: `model.layers.0.self_attn.q_proj`, of the attention and gated layers of the network in their
             order, and `lm_head`, of a dense layer at its end; or "loom", by the names of state dicts, for any
-            network.
+            network. Weights of models of the Hub whose modules are not called so, or hold several of them,
+            have loom's names alone.
 
     Raises:
         ConfigError: There is no such adapter, or one of its weights has no name of that kind.
         FileError: The system refuses.
     """
-    naming = choice("save_adapter", "modules", modules, _NAMINGS)
+    naming = choice("save_adapter", "modules", modules, NAMINGS)
     if not isinstance(base, str):
         raise ConfigError(f"save_adapter: base is the name of a model, got {shown(base)}")
     known = adapters(self)
@@ -175,7 +87,7 @@ def save_adapter(
             else ConfigError(f'save_adapter: the network has no adapter "{name}", nor any')
         )
     told = known[name]
-    named = {module.path: module for module in _NAMINGS[naming](self)}
+    named = {module.path: module for module in NAMINGS[naming](self)}
     tensors: dict[str, NDArray[Any]] = {}
     ranks: dict[str, int] = {}
     alphas: dict[str, float] = {}
@@ -192,7 +104,7 @@ def save_adapter(
                 f'save_adapter: "{name}" is decomposed beside some weights alone, which the format cannot say'
             )
 
-        def part(of: str, module: _Module = module) -> NDArray[Any]:
+        def part(of: str, module: Module = module) -> NDArray[Any]:
             return np.asarray(module.layer[f"{module.weight}.{name}.{of}"])
 
         tensors[f"{_BEFORE}{module.name}.lora_A.weight"] = part("lora_a")
@@ -237,7 +149,7 @@ def save_adapter(
         raise FileError(f"{folder}: {error.strerror or error}") from error
 
 
-def _theirs(module: _Module, rows: NDArray[Any]) -> NDArray[Any]:
+def _theirs(module: Module, rows: NDArray[Any]) -> NDArray[Any]:
     """Returns rows of outputs in the order that the module has them in."""
     if module.order is None:
         return rows
@@ -246,7 +158,7 @@ def _theirs(module: _Module, rows: NDArray[Any]) -> NDArray[Any]:
     return turned
 
 
-def _targets(named: Mapping[str, _Module], weights: tuple[str, ...]) -> list[str]:
+def _targets(named: Mapping[str, Module], weights: tuple[str, ...]) -> list[str]:
     """Returns the modules that are adapted: by their last names where those are all, else by whole ones."""
     chosen = {named[path].name for path in weights}
     last = {name.rpartition(".")[2] for name in chosen}
@@ -293,9 +205,9 @@ def load_adapter(
     config = _config(folder / _CONFIG)
     decomposed = bool(config.get("use_dora"))
     pairs, lengths, bases = _pairs(folder / _TENSORS, dora=decomposed)
-    named = {module.name: module for module in _own_modules(self)}
-    named |= {module.name: module for module in _llama_modules(self)}
-    chosen: dict[tuple[int, int, int, int], list[tuple[_Module, NDArray[Any], NDArray[Any]]]] = {}
+    named = {module.name: module for module in own_modules(self)}
+    named |= {module.name: module for module in llama_modules(self)}
+    chosen: dict[tuple[int, int, int, int], list[tuple[Module, NDArray[Any], NDArray[Any]]]] = {}
     for module_name, (down, up) in pairs.items():
         if module_name not in named:
             raise unknown(f"{folder}: module, which the network does not have,", module_name, named)
@@ -377,8 +289,8 @@ def _alpha(config: dict[str, Any], module: str) -> float:
 
 
 def _alike(
-    group: list[tuple[_Module, NDArray[Any], NDArray[Any]]], config: dict[str, Any]
-) -> tuple[int, float, list[tuple[_Module, NDArray[Any], NDArray[Any]]]]:
+    group: list[tuple[Module, NDArray[Any], NDArray[Any]]], config: dict[str, Any]
+) -> tuple[int, float, list[tuple[Module, NDArray[Any], NDArray[Any]]]]:
     """Gives the adapters of one layer one rank and one alpha, by what they add staying what it is.
 
     Smaller ranks are filled up with zeros, which training leaves; what another alpha scales by goes into B.
@@ -457,7 +369,7 @@ def _numbers(entry: TensorEntry) -> NDArray[Any]:
     return np.array(entry.numpy(np.float64 if entry.dtype == "float64" else np.float32))
 
 
-def _check_base(folder: Path, module: _Module, weight: NDArray[Any]) -> None:
+def _check_base(folder: Path, module: Module, weight: NDArray[Any]) -> None:
     """Refuses an adapter that was trained beside another weight than the network's."""
     native, name = engine_of(module.layer).native, module.weight
     shape = tuple(native.parameter_shape(module.layer.at, name))
@@ -476,7 +388,7 @@ def _check_base(folder: Path, module: _Module, weight: NDArray[Any]) -> None:
         )
 
 
-def _check_shapes(module: _Module, down: NDArray[Any], up: NDArray[Any]) -> None:
+def _check_shapes(module: Module, down: NDArray[Any], up: NDArray[Any]) -> None:
     outputs, inputs = engine_of(module.layer).native.parameter_shape(module.layer.at, module.weight)
     fits = down.ndim == up.ndim == 2 and down.shape[1] == inputs and up.shape[0] == outputs
     if not fits or len(down) != up.shape[1] or not len(down):

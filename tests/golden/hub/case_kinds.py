@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 import loom
 
-OURS = ("model", "loom_image_size", "pooling", "steps", "decodes")
+OURS = ("model", "config", "loom_image_size", "pooling", "dense", "steps", "decodes")
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Case:
     model_type: str
     config: str
     model: str
-    configurations: Sequence[Mapping[str, Any]]
-    common: Mapping[str, Any] = field(default_factory=dict)
+    configurations: Sequence[dict[str, Any]]
+    common: dict[str, Any] = field(default_factory=dict)
     decodes: bool = True
     parts: Sequence[str | None] = (None,)
     files: Sequence[str] = ("config.json",)
@@ -48,7 +48,8 @@ class Case:
 
     def build(self, index: int) -> torch.nn.Module:
         """Returns the reference."""
-        config = getattr(transformers, self.config)(**self.settings(index))
+        name = self.configurations[index].get("config", self.config)
+        config = getattr(transformers, name)(**self.settings(index))
         config._attn_implementation = "eager"
         return getattr(transformers, self.model_of(index))(config)
 
@@ -102,15 +103,37 @@ class TextCase(Case):
         out = model(ids, attention_mask=(ids != self.padding(index)).long())
         if "start_logits" in out:
             return torch.stack([out.start_logits, out.end_logits], dim=-1)
+        if self.model_of(index) == "ElectraForPreTraining":
+            return out.logits.unsqueeze(-1)
         return out.logits if "logits" in out else out.last_hidden_state
 
 
 class SentenceCase(TextCase):
-    """An encoder with the files that sentence-transformers writes beside it."""
+    """An encoder with the files that sentence-transformers writes beside it.
+
+    "pooling" says which steps make the vector, and "dense" how wide modules behind it are, with their activations.
+    """
+
+    def build(self, index: int) -> torch.nn.Module:
+        model = super().build(index)
+        width = model.config.hidden_size
+        model.behind = torch.nn.ModuleList()
+        for units, function in self.configurations[index].get("dense", ()):
+            model.behind.append(
+                torch.nn.Sequential(torch.nn.Linear(width, units, bias=function != "Identity"))
+            )
+            model.behind[-1].append(getattr(torch.nn, function)())
+            width = units
+        return model
 
     def save(self, model: torch.nn.Module, index: int, folder: Path) -> None:
+        behind, model.behind = model.behind, torch.nn.ModuleList()
         super().save(model, index, folder)
-        kinds = ["Transformer", "Pooling", "Normalize"]
+        model.behind = behind
+        # What is read of it may be other than what is told.
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | self.settings(index), indent=2))
+        kinds = ["Transformer", "Pooling", *("Dense" for _ in behind), "Normalize"]
         modules = [
             {
                 "idx": place,
@@ -122,8 +145,8 @@ class SentenceCase(TextCase):
         ]
         (folder / "modules.json").write_text(json.dumps(modules))
         (folder / "1_Pooling").mkdir()
-        modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
-        chosen = self.configurations[index]["pooling"]
+        modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "lasttoken")
+        chosen = (self.common | self.configurations[index])["pooling"]
         pooling = {f"pooling_mode_{mode}": mode == chosen for mode in modes}
         (folder / "1_Pooling" / "config.json").write_text(
             json.dumps({"word_embedding_dimension": 24, **pooling})
@@ -131,6 +154,24 @@ class SentenceCase(TextCase):
         (folder / "sentence_bert_config.json").write_text(
             json.dumps({"max_seq_length": 16, "do_lower_case": False})
         )
+        for place, (layer, function) in enumerate(behind, 2):
+            (folder / f"{place}_Dense").mkdir()
+            told = {
+                "in_features": layer.in_features,
+                "out_features": layer.out_features,
+                "bias": layer.bias is not None,
+                "activation_function": f"{type(function).__module__}.{type(function).__name__}",
+            }
+            (folder / f"{place}_Dense" / "config.json").write_text(json.dumps(told))
+            tensors = {f"linear.{name}": tensor.contiguous() for name, tensor in layer.state_dict().items()}
+            save_file(tensors, folder / f"{place}_Dense" / "model.safetensors")
+
+    def inputs(self, net: loom.Network, index: int) -> np.ndarray:
+        return super().inputs(net, index) if self.padding(index) >= 0 else Case.inputs(self, net, index)
+
+    def padding(self, index: int) -> int:
+        """Returns the padding token; -1 where there is none."""
+        return self.settings(index).get("pad_token_id", -1)
 
     def kept(self, x: np.ndarray, index: int) -> Any:
         return slice(None)
@@ -138,8 +179,13 @@ class SentenceCase(TextCase):
     def reference(self, model: torch.nn.Module, x: np.ndarray, part: str | None, index: int) -> torch.Tensor:
         steps = super().reference(model, x, part, index)
         mask = torch.as_tensor(x != self.padding(index)).unsqueeze(-1).float()
-        mean = (steps * mask).sum(1) / mask.sum(1)
-        pooled = mean if self.configurations[index]["pooling"] == "mean_tokens" else steps[:, 0]
+        pooled = {
+            "mean_tokens": (steps * mask).sum(1) / mask.sum(1),
+            "cls_token": steps[:, 0],
+            "lasttoken": steps[range(len(x)), mask.squeeze(-1).sum(1).long() - 1],
+        }[(self.common | self.configurations[index])["pooling"]]
+        for layers in model.behind:
+            pooled = layers(pooled)
         return torch.nn.functional.normalize(pooled, dim=-1)
 
 

@@ -4,39 +4,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import timm.models.convnext
 import timm.models.resnet
 import timm.models.vision_transformer
 import torchvision
-from case_kinds import Case, ClipCase, ImageCase, ModuleCase, SentenceCase, TextCase
+from case_kinds import Case, ClipCase, ImageCase, ModuleCase, TextCase
+from cases_decoders import DECODERS
+from cases_texts import TEXTS
+from usual import ENCODER, HEADS, LLAMA, having
 
 __all__ = ["CASES"]
 
-LLAMA = dict(
-    vocab_size=31, hidden_size=16, intermediate_size=24, num_hidden_layers=2, max_position_embeddings=64
-)
-HEADS = [
-    dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False),
-    dict(num_attention_heads=3, num_key_value_heads=3, tie_word_embeddings=True, hidden_size=18),
-    dict(
-        num_attention_heads=6,
-        num_key_value_heads=1,
-        tie_word_embeddings=False,
-        intermediate_size=37,
-        hidden_size=24,
-    ),
-]
-
-ENCODER = dict(
-    vocab_size=31,
-    hidden_size=16,
-    intermediate_size=23,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    max_position_embeddings=32,
-)
 TEXT = dict(ENCODER, max_position_embeddings=11, hidden_size=18, num_attention_heads=3, eos_token_id=2)
 VISION = dict(
     hidden_size=16,
@@ -46,11 +24,6 @@ VISION = dict(
     image_size=12,
     patch_size=4,
 )
-
-
-def having(**added: Any) -> list[dict[str, Any]]:
-    """Returns the usual configurations of heads, with more settings."""
-    return [{**each, **added} for each in HEADS]
 
 
 CASES = [
@@ -221,13 +194,14 @@ CASES = [
             dict(model="BertForTokenClassification", num_labels=5, hidden_act="gelu_new"),
             dict(model="BertForQuestionAnswering"),
             dict(model="BertForSequenceClassification", num_labels=3),
+            dict(model="BertForMaskedLM", tie_word_embeddings=False),
         ],
         dict(ENCODER, pad_token_id=0),
         decodes=False,
     ),
     TextCase(
         "roberta",
-        "RoBERTa, XLM-RoBERTa, CamemBERT",
+        "RoBERTa, CamemBERT",
         "roberta",
         "RobertaConfig",
         "RobertaModel",
@@ -488,15 +462,6 @@ CASES = [
         ],
         dict(LLAMA, moe_intermediate_size=14, head_dim=8),
     ),
-    SentenceCase(
-        "sentences",
-        "Sentence encoders (modules.json: pooling, normalise)",
-        "bert, roberta, distilbert",
-        "BertConfig",
-        "BertModel",
-        [dict(pooling="mean_tokens"), dict(pooling="cls_token", hidden_size=18, num_attention_heads=3)],
-        dict(ENCODER, pad_token_id=0),
-        decodes=False,
-        files=("config.json", "modules.json", "sentence_bert_config.json"),
-    ),
+    *DECODERS,
+    *TEXTS,
 ]

@@ -1,9 +1,6 @@
-"""BERT, RoBERTa and DistilBERT, with their heads."""
+"""BERT, RoBERTa, DistilBERT, ELECTRA and MPNet, with their heads."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,109 +8,14 @@ from loom import nn
 from loom.models.families.decoder import ACTIVATIONS
 from loom.models.families.encoder import Encoder
 from loom.models.families.family import Composition, Family, Folder
-from loom.models.families.pieces import (
-    Array,
-    Piece,
-    Source,
-    dense,
-    embedding,
-    layer_norm,
-    masked,
-    plain,
-    take,
-)
-from loom.models.families.sentences import pooling
+from loom.models.families.pieces import Array, Source, dense, take
 from loom.models.families.settings import Settings
+from loom.models.families.texts import HEADS, Head, text_encoder
 
-__all__ = ["BERT", "DISTILBERT", "ROBERTA"]
+__all__ = ["BERT", "DISTILBERT", "ELECTRA", "MPNET", "ROBERTA"]
 
-Head = Callable[["Text"], list[Piece]]
-
-
-@dataclass(frozen=True)
-class Text:
-    """An encoder of text with what its heads ask for."""
-
-    settings: Settings
-    encoder: Encoder
-    vocabulary: int
-
-    @property
-    def classes(self) -> int:
-        """How many classes a classifier tells apart."""
-        labels = self.settings.get("id2label", {})
-        return len(labels) or self.settings.whole("num_labels", 2)
-
-    def each_step(self, name: str) -> list[Piece]:
-        """Returns a head that judges every step."""
-        return [dense(name, self.classes)]
-
-    def first(self, name: str, activation: str, out: str) -> list[Piece]:
-        """Returns a head that judges the first step."""
-        return [
-            plain(nn.SequencePool("first")),
-            dense(name, self.encoder.width, activation=activation),
-            dense(out, self.classes),
-        ]
-
-    def words(self, name: str, norm: str, bias: str, activation: str) -> list[Piece]:
-        """Returns a head that guesses words, with the embedding's table once more."""
-        scores = {"weight": take("embeddings.word_embeddings.weight"), "bias": take(bias)}
-        return [
-            dense(name, self.encoder.width, activation=activation),
-            layer_norm(norm, self.encoder.epsilon),
-            Piece(nn.Dense(self.vocabulary), scores),
-        ]
-
-
-def _compose(
-    folder: Folder,
-    encoder: Encoder,
-    count: int,
-    at: str,
-    places: Source,
-    most: int,
-    heads: Mapping[str, Head],
-) -> Composition:
-    """Returns embeddings, blocks and a head; padding is left out."""
-    settings = folder.settings
-    sentences = Settings(folder.modules("sentence_bert_config.json") or {}, settings.where)
-    usual = sentences.whole("max_seq_length", most)
-    steps = folder.steps(most) if folder.length else min(most, usual)
-    vocabulary = settings.whole("vocab_size")
-    pieces = [
-        embedding("embeddings.word_embeddings", vocabulary, encoder.width),
-        Piece(nn.PositionalEmbedding(most), {"weight": places}),
-        layer_norm("embeddings.LayerNorm", encoder.epsilon),
-        *encoder.blocks(at, count),
-    ]
-    pooled = pooling(folder)
-    if pooled is None:
-        pieces += _head(folder, heads)(Text(settings, encoder, vocabulary))
-    else:
-        pieces += pooled
-    if "pad_token_id" in settings:
-        pieces = [masked(settings.whole("pad_token_id", least=0), *pieces)]
-    return Composition((steps,), pieces, _OTHER_HEADS)
-
-
-def _head(folder: Folder, heads: Mapping[str, Head]) -> Head:
-    """Returns the head that the folder's architecture names; none where it names none."""
-    for kind, head in heads.items():
-        if (folder.architecture or "Model").endswith(kind):
-            return head
-    raise folder.settings.unsupported("architectures", folder.architecture, [f"...{kind}" for kind in heads])
-
-
-_OTHER_HEADS = (
-    r"pooler\..*",
-    r"cls\.seq_relationship\..*",
-    r"cls\.predictions\.(decoder\..*|bias)",
-    r"cls\.predictions\.transform\..*",
-    r"lm_head\..*",
-    r"vocab_(transform|layer_norm|projector)\..*",
-)
-"""Tensors of heads that a folder may have beside the one that its architecture names."""
+_SKIPPED = 2
+"""Places that no step has of MPNet's: those up to the padding token's."""
 _BLOCK = (
     "attention.self.query",
     "attention.self.key",
@@ -148,27 +50,48 @@ def _places(skipped: int = 0) -> Source:
 
 
 _BERT_HEADS: dict[str, Head] = {
+    **HEADS,
     "ForSequenceClassification": lambda text: text.first("pooler.dense", "tanh", "classifier"),
-    "ForTokenClassification": lambda text: text.each_step("classifier"),
-    "ForQuestionAnswering": lambda text: text.each_step("qa_outputs"),
     "ForMaskedLM": lambda text: text.words(
         "cls.predictions.transform.dense",
         "cls.predictions.transform.LayerNorm",
+        "cls.predictions.decoder",
         "cls.predictions.bias",
         text.encoder.activation,
     ),
-    "Model": lambda text: [],
 }
 _ROBERTA_HEADS: dict[str, Head] = {
-    **_BERT_HEADS,
+    **HEADS,
     "ForSequenceClassification": lambda text: text.first("classifier.dense", "tanh", "classifier.out_proj"),
-    "ForMaskedLM": lambda text: text.words("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "gelu"),
+    "ForMaskedLM": lambda text: text.words(
+        "lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias", "gelu"
+    ),
 }
 _DISTILBERT_HEADS: dict[str, Head] = {
-    **_BERT_HEADS,
+    **HEADS,
     "ForSequenceClassification": lambda text: text.first("pre_classifier", "relu", "classifier"),
     "ForMaskedLM": lambda text: text.words(
-        "vocab_transform", "vocab_layer_norm", "vocab_projector.bias", text.encoder.activation
+        "vocab_transform",
+        "vocab_layer_norm",
+        "vocab_projector",
+        "vocab_projector.bias",
+        text.encoder.activation,
+    ),
+}
+_ELECTRA_HEADS: dict[str, Head] = {
+    **HEADS,
+    "ForSequenceClassification": lambda text: text.first("classifier.dense", "gelu", "classifier.out_proj"),
+    "ForPreTraining": lambda text: [
+        dense("discriminator_predictions.dense", text.encoder.width, activation=text.encoder.activation),
+        dense("discriminator_predictions.dense_prediction", 1),
+    ],
+    "ForMaskedLM": lambda text: text.words(
+        "generator_predictions.dense",
+        "generator_predictions.LayerNorm",
+        "generator_lm_head",
+        "generator_lm_head.bias",
+        "gelu",
+        text.settings.whole("embedding_size", 128),
     ),
 }
 
@@ -177,7 +100,40 @@ def _compose_bert(folder: Folder) -> Composition:
     settings = folder.settings
     most = settings.whole("max_position_embeddings", 512)
     count = settings.layers()
-    return _compose(folder, _encoder(settings), count, "encoder.layer", _places(), most, _BERT_HEADS)
+    return text_encoder(folder, _encoder(settings), count, "encoder.layer", _places(), most, _BERT_HEADS)
+
+
+def _compose_electra(folder: Folder) -> Composition:
+    """Embeddings may be narrower than blocks."""
+    settings = folder.settings
+    most, narrow = settings.whole("max_position_embeddings", 512), settings.whole("embedding_size", 128)
+    encoder, count = _encoder(settings), settings.layers()
+    return text_encoder(folder, encoder, count, "encoder.layer", _places(), most, _ELECTRA_HEADS, narrow)
+
+
+def _compose_mpnet(folder: Folder) -> Composition:
+    """What is added to scores by distance is one table's for all blocks, here each block's own."""
+    settings = folder.settings
+    # The reference has these numbers in its code.
+    settings.only(pad_token_id=1, relative_attention_num_buckets=32)
+    encoder = Encoder(
+        settings.whole("hidden_size"),
+        settings.whole("num_attention_heads"),
+        settings.whole("intermediate_size"),
+        settings.one_of("hidden_act", ACTIVATIONS, "gelu"),
+        settings.real("layer_norm_eps", 1e-12),
+        (
+            *(f"attention.attn.{name}" for name in ("q", "k", "v", "o")),
+            "intermediate.dense",
+            "output.dense",
+            "attention.LayerNorm",
+            "output.LayerNorm",
+        ),
+        distances=(nn.RelativeBias(32, 128), take("encoder.relative_attention_bias.weight")),
+    )
+    most = settings.whole("max_position_embeddings", 512) - _SKIPPED
+    places = take("embeddings.position_embeddings.weight").then(lambda rows: rows[_SKIPPED:])
+    return text_encoder(folder, encoder, settings.layers(), "encoder.layer", places, most, _ROBERTA_HEADS)
 
 
 def _compose_roberta(folder: Folder) -> Composition:
@@ -186,7 +142,7 @@ def _compose_roberta(folder: Folder) -> Composition:
     skipped = settings.whole("pad_token_id", 1, least=0) + 1
     most = settings.whole("max_position_embeddings", 514) - skipped
     count = settings.layers()
-    return _compose(
+    return text_encoder(
         folder, _encoder(settings), count, "encoder.layer", _places(skipped), most, _ROBERTA_HEADS
     )
 
@@ -210,7 +166,7 @@ def _compose_distilbert(folder: Folder) -> Composition:
     most = settings.whole("max_position_embeddings", 512)
     places = take("embeddings.position_embeddings.weight")
     count = settings.layers("n_layers")
-    return _compose(folder, encoder, count, "transformer.layer", places, most, _DISTILBERT_HEADS)
+    return text_encoder(folder, encoder, count, "transformer.layer", places, most, _DISTILBERT_HEADS)
 
 
 _NORMS = ((r"LayerNorm\.gamma$", "LayerNorm.weight"), (r"LayerNorm\.beta$", "LayerNorm.bias"))
@@ -225,3 +181,5 @@ ROBERTA = Family(
     unused=(_IDS,),
 )
 DISTILBERT = Family("DistilBERT", ("distilbert",), _compose_distilbert, base=("distilbert.",), unused=(_IDS,))
+ELECTRA = Family("ELECTRA", ("electra",), _compose_electra, base=("electra.",), unused=(_IDS,))
+MPNET = Family("MPNet", ("mpnet",), _compose_mpnet, base=("mpnet.",), unused=(_IDS,))

@@ -10,6 +10,7 @@ from loom.models.families.decoder import separate
 from loom.models.families.pieces import (
     Array,
     Piece,
+    Source,
     convolution,
     dense,
     layer_norm,
@@ -37,6 +38,7 @@ class Encoder:
         norm_first: Whether norms stand before attention and Dense layers, or behind them and their skips.
         causal: Whether a step sees none after its own.
         slope: What stands in for `x * sigmoid(slope * x)`, whose slope goes into the weights around silu.
+        distances: What is added to scores by distance, and its table.
     """
 
     width: int
@@ -49,13 +51,18 @@ class Encoder:
     norm_first: bool = False
     causal: bool = False
     slope: float = 1.0
+    distances: tuple[nn.RelativeBias, Source] | None = None
 
     def block(self, at: str) -> list[Piece]:
         """Returns the block whose tensors' names begin so."""
         *projections, grow, shrink, before, behind = self.names
         *inputs, output = self.biases
-        layer = nn.MultiHeadAttention(self.heads, causal=self.causal, bias=all(inputs), output_bias=output)
-        seen = Piece(layer, separate(at, self.biases, 4 * (self.width,), projections))
+        bias, table = self.distances or (None, None)
+        layer = nn.MultiHeadAttention(
+            self.heads, causal=self.causal, bias=all(inputs), output_bias=output, position_bias=bias
+        )
+        tensors = separate(at, self.biases, 4 * (self.width,), projections)
+        seen = Piece(layer, tensors | ({"relative_bias": table} if table else {}))
         grown = dense(f"{at}.{grow}", self.hidden, activation=self.activation)
         shrunk = dense(f"{at}.{shrink}", self.width)
         if self.slope != 1.0:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from loom import nn
-from loom.models.families.decoder import ACTIVATIONS, PROJECTIONS, language_model
+from loom.models.families.decoder import ACTIVATIONS, fused
 from loom.models.families.family import Composition, Family, Folder
+from loom.models.families.heads import language_model
 from loom.models.families.pieces import Piece, Source, dense, layer_norm, residual, take
 
 __all__ = ["GPT2"]
@@ -21,17 +22,15 @@ def _compose(folder: Folder) -> Composition:
     pieces = [Piece(nn.PositionalEmbedding(most), {"weight": take("wpe.weight", most)})]
     for place in range(settings.layers("n_layer")):
         at = f"h.{place}"
-        tensors: dict[str, Source] = {
-            "output_weight": take(f"{at}.attn.c_proj.weight").transposed(),
-            "output_bias": take(f"{at}.attn.c_proj.bias"),
+        output = {
+            "weight": take(f"{at}.attn.c_proj.weight").transposed(),
+            "bias": take(f"{at}.attn.c_proj.bias"),
         }
-        fused = {
+        together = {
             "weight": take(f"{at}.attn.c_attn.weight").transposed(),
             "bias": take(f"{at}.attn.c_attn.bias"),
         }
-        for third, projection in enumerate(PROJECTIONS[:3]):
-            for name, source in fused.items():
-                tensors[f"{projection}_{name}"] = source.part(third * width, (third + 1) * width)
+        tensors = fused(together, width, width, output)
         attention = Piece(nn.MultiHeadAttention(settings.whole("n_head"), causal=True), tensors)
         pieces += [
             residual(layer_norm(f"{at}.ln_1", epsilon), attention),

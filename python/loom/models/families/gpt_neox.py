@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from loom import nn
-from loom.models.families.decoder import ACTIVATIONS, PROJECTIONS, language_model
+from loom.models.families.decoder import ACTIVATIONS, grouped
 from loom.models.families.family import Composition, Family, Folder
+from loom.models.families.heads import language_model
 from loom.models.families.pieces import (
-    Array,
     Piece,
-    Source,
     dense,
     layer_norm,
     mixed,
@@ -39,14 +36,8 @@ def _compose(folder: Folder) -> Composition:
     pieces = []
     for place in range(settings.layers()):
         at = f"layers.{place}"
-        fused = weight_and_bias(f"{at}.attention.query_key_value", bias, 3 * width)
-        tensors = {
-            f"output_{name}": source
-            for name, source in weight_and_bias(f"{at}.attention.dense", bias).items()
-        }
-        for third, projection in enumerate(PROJECTIONS[:3]):
-            for name, source in fused.items():
-                tensors[f"{projection}_{name}"] = _third(source, heads, third)
+        together = weight_and_bias(f"{at}.attention.query_key_value", bias, 3 * width)
+        tensors = grouped(together, heads, heads, weight_and_bias(f"{at}.attention.dense", bias))
         attention = [layer_norm(f"{at}.input_layernorm", epsilon), Piece(layer, tensors)]
         feed_forward = [
             layer_norm(f"{at}.post_attention_layernorm", epsilon),
@@ -59,16 +50,6 @@ def _compose(folder: Folder) -> Composition:
             pieces += [residual(*attention), residual(*feed_forward)]
     pieces.append(layer_norm("final_layer_norm", epsilon))
     return language_model(folder, width, longest(settings), "embed_in", pieces, tied=False, head="embed_out")
-
-
-def _third(source: Source, heads: int, third: int) -> Source:
-    """Returns queries, keys or values of a tensor that has the three of each head together."""
-
-    def parted(array: Array) -> Array:
-        each = array.reshape(heads, 3, -1, *array.shape[1:])[:, third]
-        return np.ascontiguousarray(each).reshape(-1, *array.shape[1:])
-
-    return source.then(parted)
 
 
 GPT_NEOX = Family(

@@ -1,4 +1,4 @@
-"""Mistral: Llama's blocks, with a window."""
+"""Mistral and Ministral: Llama's blocks, with a window."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ def _compose(folder: Folder) -> Composition:
     return decoder.model(block)
 
 
-MISTRAL = Family("Mistral", ("mistral",), _compose, base=("model.",))
+MISTRAL = Family("Mistral", ("mistral", "ministral"), _compose, base=("model.",))

@@ -1,4 +1,4 @@
-"""Mixtral, and the mixtures of Qwen 2 and 3: experts instead of one feed-forward layer."""
+"""Mixtral, OLMoE, and the mixtures of Qwen 2 and 3: experts instead of one feed-forward layer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from loom.models.families.family import Composition, Family, Folder
 from loom.models.families.pieces import Piece, stack, take
 from loom.models.families.qwen import windows
 
-__all__ = ["MIXTRAL", "QWEN2_MOE", "QWEN3_MOE"]
+__all__ = ["MIXTRAL", "OLMOE", "QWEN2_MOE", "QWEN3_MOE", "experts_of"]
 
 _PARTS = ("gate", "up", "down")
 
 
-def _experts(
+def experts_of(
     decoder: Decoder,
     at: str,
     count: int,
@@ -51,7 +51,24 @@ def _compose_mixtral(folder: Folder) -> Composition:
 
     def block(place: int, at: str) -> Iterable[Piece]:
         attention = decoder.attention(f"{at}.self_attn", rotary=rotary, window=seen[place])
-        experts = _experts(decoder, f"{at}.block_sparse_moe", count, units, ("w1", "w3", "w2"))
+        experts = experts_of(decoder, f"{at}.block_sparse_moe", count, units, ("w1", "w3", "w2"))
+        return decoder.block(at, attention, experts)
+
+    return decoder.model(block)
+
+
+def _compose_olmoe(folder: Folder) -> Composition:
+    decoder = Decoder(folder, usual_epsilon=1e-5)
+    settings = folder.settings
+    settings.only(clip_qkv=None)
+    rotary = decoder.rotary()
+    count, units = settings.whole("num_experts", 64), settings.whole("intermediate_size")
+    bias, normalize = settings.flag("attention_bias", False), settings.flag("norm_topk_prob", False)
+    names = [f"{part}_proj" for part in _PARTS]
+
+    def block(place: int, at: str) -> Iterable[Piece]:
+        attention = decoder.attention(f"{at}.self_attn", rotary=rotary, bias=bias, norms="width")
+        experts = experts_of(decoder, f"{at}.mlp", count, units, names, normalize=normalize)
         return decoder.block(at, attention, experts)
 
     return decoder.model(block)
@@ -83,7 +100,7 @@ def _qwen(folder: Folder, *, shared: bool, bias: bool, output_bias: bool, norms:
         experts = None
         if count and place not in dense and (place + 1) % every == 0:
             names = [f"{part}_proj" for part in _PARTS]
-            experts = _experts(decoder, f"{at}.mlp", count, units, names, **more)
+            experts = experts_of(decoder, f"{at}.mlp", count, units, names, **more)
         return decoder.block(at, attention, experts)
 
     return decoder.model(block)
@@ -100,5 +117,6 @@ def _compose_qwen3(folder: Folder) -> Composition:
 
 
 MIXTRAL = Family("Mixtral", ("mixtral",), _compose_mixtral, base=("model.",))
+OLMOE = Family("OLMoE", ("olmoe",), _compose_olmoe, base=("model.",))
 QWEN2_MOE = Family("Qwen 2 MoE", ("qwen2_moe",), _compose_qwen2, base=("model.",))
 QWEN3_MOE = Family("Qwen 3 MoE", ("qwen3_moe",), _compose_qwen3, base=("model.",))

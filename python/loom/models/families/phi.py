@@ -1,47 +1,44 @@
-"""Phi-3 and Phi-4: Llama's blocks, with projections that stand in one tensor."""
+"""Phi 1 and 2, whose blocks have their halves side by side; Phi-3 and Phi-4, Llama with fused projections."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from loom import nn
-from loom.models.families.decoder import Decoder
+from loom.models.families.decoder import Decoder, fused
 from loom.models.families.family import Composition, Family, Folder
-from loom.models.families.pieces import Piece, take
+from loom.models.families.pieces import Piece, layer_norm, take
 
-__all__ = ["PHI3"]
+__all__ = ["PHI", "PHI3"]
 
 
 def _compose(folder: Folder) -> Composition:
-    decoder = Decoder(folder)
-    rotary, windows = decoder.rotary(), decoder.windows()
-    settings = folder.settings
-    settings.only(hidden_act="silu")
-    hidden = settings.whole("intermediate_size")
-    queries, keys = decoder.heads * decoder.head_dim, decoder.shared_heads * decoder.head_dim
+    decoder = Decoder(folder, epsilons="layer_norm_eps", usual_epsilon=1e-5, normalize=layer_norm)
+    folder.settings.only(qk_layernorm=False)
+    rotary = decoder.rotary(usual_share=0.5)
+    names = ("q_proj", "k_proj", "v_proj", "dense")
 
     def block(place: int, at: str) -> Iterable[Piece]:
-        fused = take(f"{at}.self_attn.qkv_proj.weight", queries + 2 * keys)
-        attention = decoder.attention(
-            at,
-            rotary=rotary,
-            window=windows[place],
-            tensors={
-                "query_weight": fused.part(0, queries),
-                "key_weight": fused.part(queries, queries + keys),
-                "value_weight": fused.part(queries + keys, queries + 2 * keys),
-                "output_weight": take(f"{at}.self_attn.o_proj.weight"),
-            },
-        )
-        both = take(f"{at}.mlp.gate_up_proj.weight", 2 * hidden)
-        parts = {
-            "gate_weight": both.part(0, hidden),
-            "up_weight": both.part(hidden, 2 * hidden),
-            "down_weight": take(f"{at}.mlp.down_proj.weight"),
-        }
-        return decoder.block(at, attention, Piece(nn.SwiGLU(hidden), parts))
+        attention = decoder.attention(f"{at}.self_attn", rotary=rotary, bias=True, names=names)
+        layers = decoder.two_layers((f"{at}.mlp.fc1", f"{at}.mlp.fc2"), "gelu_new", bias=True)
+        return decoder.beside(attention, layers, f"{at}.input_layernorm")
+
+    return decoder.model(block, norm="final_layernorm", bias=True)
+
+
+def _compose3(folder: Folder) -> Composition:
+    decoder = Decoder(folder)
+    rotary, windows = decoder.rotary(), decoder.windows()
+    folder.settings.only(hidden_act="silu")
+    queries, keys = decoder.rows
+
+    def block(place: int, at: str) -> Iterable[Piece]:
+        together = {"weight": take(f"{at}.self_attn.qkv_proj.weight", queries + 2 * keys)}
+        tensors = fused(together, queries, keys, {"weight": take(f"{at}.self_attn.o_proj.weight")})
+        attention = decoder.attention(at, rotary=rotary, window=windows[place], tensors=tensors)
+        return decoder.block(at, attention, decoder.half_fused(f"{at}.mlp"))
 
     return decoder.model(block)
 
 
-PHI3 = Family("Phi-3", ("phi3",), _compose, base=("model.",))
+PHI = Family("Phi", ("phi",), _compose, base=("model.",))
+PHI3 = Family("Phi-3", ("phi3",), _compose3, base=("model.",))

@@ -20,6 +20,7 @@ __all__ = [
     "Array",
     "Piece",
     "Source",
+    "bare_norm",
     "batch_norm",
     "bias_of",
     "convolution",
@@ -170,9 +171,16 @@ def rms_norm(name: str, epsilon: float, offset: float = 0.0) -> Piece:
     return Piece(nn.RMSNorm(epsilon=epsilon), {"weight": gain.plus(offset) if offset else gain})
 
 
-def layer_norm(name: str, epsilon: float, bias: bool = True) -> Piece:
-    """Returns a layer norm."""
-    return Piece(nn.LayerNorm(epsilon=epsilon, bias=bias), weight_and_bias(name, bias))
+def layer_norm(name: str, epsilon: float, bias: bool = True, offset: float = 0.0) -> Piece:
+    """Returns a layer norm; `offset` is added to what the file has as its gain."""
+    gain = take(f"{name}.weight")
+    weight = {"weight": gain.plus(offset) if offset else gain}
+    return Piece(nn.LayerNorm(epsilon=epsilon, bias=bias), weight | bias_of(name, bias))
+
+
+def bare_norm(name: str, epsilon: float) -> Piece:
+    """Returns a layer norm without anything trained, whatever its name."""
+    return plain(nn.LayerNorm(epsilon=epsilon, gain=False, bias=False))
 
 
 def gated(layer: nn.SwiGLU | nn.GeGLU, at: str, bias: bool = False) -> Piece:

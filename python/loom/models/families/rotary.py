@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 from loom import nn
 from loom.errors import ConfigError
@@ -13,19 +13,21 @@ from loom.models.families.settings import Settings
 __all__ = ["longest", "rotary_of"]
 
 
-def _rule(settings: Settings, kind: str | None) -> Settings:
+def _rule(settings: Settings, kind: str | None, near: str | None = None) -> Settings:
     """Returns what is said of places: "rope_scaling", or "rope_parameters" of later folders.
 
     Args:
         settings: Those of config.json.
         kind: The type of the block, where types of blocks have parameters of their own.
+        near: The setting that holds the base of blocks with a window, where it is another one.
     """
     found = settings.get("rope_parameters", settings.get("rope_scaling", {}))
     if isinstance(found, dict) and kind is not None and isinstance(found.get(kind), dict):
         found = found[kind]
     elif kind == "sliding_attention":
-        # Blocks with a window of their own base see no further than in training.
-        found = {"rope_theta": settings.get("rope_local_base_freq", 10_000.0)}
+        # Blocks with a window see no further than in training.
+        usual = found.get("rope_theta") if isinstance(found, dict) else None
+        found = {"rope_theta": settings.get(near, 10_000.0) if near else usual}
     if not isinstance(found, dict):
         raise settings.unsupported("rope_scaling", found, ["null", "settings by name"])
     return Settings(found, f"{settings.where}: rope_scaling")
@@ -48,6 +50,11 @@ def rotary_of(
     base: str = "rope_theta",
     share: str = "partial_rotary_factor",
     kind: str | None = None,
+    *,
+    near: str | None = None,
+    usual_base: float = 10_000.0,
+    usual_share: float = 1.0,
+    layout: Literal["interleaved", "half_split"] = "half_split",
 ) -> nn.Rotary:
     """Returns the rotary embedding of a model.
 
@@ -57,18 +64,22 @@ def rotary_of(
         base: The setting that holds the base.
         share: The setting that holds the share of a head that turns.
         kind: The type of the block, where types of blocks have settings of their own.
+        near: The setting that holds the base of blocks with a window, where it is another one.
+        usual_base: The base where config.json does not say one.
+        usual_share: The share of a head that turns where config.json does not say one.
+        layout: Which elements turn together.
     """
     settings = folder.settings
-    rule = _rule(settings, kind)
-    part = rule.real("partial_rotary_factor", settings.real(share, 1.0))
+    rule = _rule(settings, kind, near)
+    part = rule.real("partial_rotary_factor", settings.real(share, usual_share))
     if not 0 <= part <= 1:
         raise ConfigError(
             f"{settings.where}: the share of a head that turns must be between 0 and 1, got {part}"
         )
     turning = int(head_dim * part)
     chosen: dict[str, Any] = {
-        "base": rule.real("rope_theta", settings.real(base, 10_000.0)),
-        "layout": "half_split",
+        "base": rule.real("rope_theta", settings.real(base, usual_base)),
+        "layout": layout,
     }
     if turning != head_dim:
         chosen["dim"] = turning

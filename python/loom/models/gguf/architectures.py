@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,28 +45,44 @@ class Architecture:
         model_type: What config.json calls it.
         model: The class that the Hub has for it.
         names: The Hub's names of what a block has, where they are not the usual ones.
+        whole: The Hub's names of what is there once, where they are not the usual ones.
+        settings: config.json's names of further settings, by those of the metadata.
         pairs: Whether rows of queries and keys are in the order in which neighbours turn together.
         offset: What was added to the gains of norms.
+        partial: Whether config.json means part of a head where it does not say how much of one turns.
         config: Settings that follow from the architecture, given its metadata.
     """
 
     model_type: str
     model: str
     names: Mapping[str, str] = field(default_factory=dict)
+    whole: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
     pairs: bool = False
     offset: float = 0.0
+    partial: bool = False
     config: Callable[[Metadata], dict[str, Any]] = lambda metadata: {}
 
 
 class Metadata:
-    """The metadata of an architecture."""
+    """The metadata of an architecture.
 
-    def __init__(self, metadata: Mapping[str, Any]) -> None:
+    Args:
+        metadata: The file's.
+        tensors: The names of its tensors.
+    """
+
+    def __init__(self, metadata: Mapping[str, Any], tensors: Container[str] = ()) -> None:
         name = metadata.get("general.architecture")
         if not isinstance(name, str):
             raise SerializationError("the GGUF file does not say its architecture; it holds no model")
         self.architecture = name
         self.values = metadata
+        self._tensors = tensors
+
+    def has(self, name: str) -> bool:
+        """Whether the first block has a tensor."""
+        return f"blk.0.{name}" in self._tensors
 
     def get(self, key: str) -> Any:  # noqa: ANN401 - of any kind
         """Returns a value of the architecture's; None where there is none."""
@@ -147,6 +163,64 @@ def _chosen(metadata: Metadata) -> dict[str, Any]:
     return {"num_experts_per_tok": metadata.whole("expert_used_count")}
 
 
+def _olmo(metadata: Metadata) -> dict[str, Any]:
+    if metadata.has("attn_q.bias"):
+        # llama.cpp's converter orders the weights' rows, and not those of biases.
+        raise ConfigError("loom does not read olmo from GGUF with biases of attention")
+    return {"clip_qkv": metadata.get("attention.clamp_kqv") or None}
+
+
+def _olmoe(metadata: Metadata) -> dict[str, Any]:
+    return {"num_experts": metadata.whole("expert_count"), "norm_topk_prob": False, **_chosen(metadata)}
+
+
+def _slides(metadata: Metadata) -> dict[str, Any]:
+    """Returns which blocks have a window: told one by one, or all but every so manieth."""
+    told = metadata.get("attention.sliding_window_pattern")
+    blocks = _blocks(metadata)
+    if isinstance(told, bool):
+        slides = [told for _ in blocks]
+    elif isinstance(told, list):
+        slides = [bool(each) for each in told]
+    else:
+        every = told if isinstance(told, int) and told > 0 else 4
+        slides = [(place + 1) % every != 0 for place in blocks]
+    return {"layer_types": ["sliding_attention" if each else "full_attention" for each in slides]}
+
+
+def _exaone4(metadata: Metadata) -> dict[str, Any]:
+    """The largest has a window where nothing is said of one."""
+    window = metadata.get("attention.sliding_window")
+    if not window and metadata.whole("block_count") == 64:
+        window = 4096
+    if not window:
+        return {"layer_types": ["full_attention" for _ in _blocks(metadata)], "sliding_window": None}
+    return {**_slides(metadata), "sliding_window": window}
+
+
+def _glm4(metadata: Metadata) -> dict[str, Any]:
+    return {"attention_bias": metadata.has("attn_q.bias")}
+
+
+def _stablelm(metadata: Metadata) -> dict[str, Any]:
+    return {
+        "use_qkv_bias": metadata.has("attn_q.bias"),
+        "use_parallel_residual": not metadata.has("ffn_norm.weight"),
+    }
+
+
+def _biased(metadata: Metadata) -> dict[str, Any]:
+    """Returns what says of StarCoder 2 and ERNIE 4.5 that there are biases."""
+    return {"use_bias": metadata.has("attn_output.bias")}
+
+
+def _seed_oss(metadata: Metadata) -> dict[str, Any]:
+    return {
+        "attention_bias": metadata.has("attn_q.bias"),
+        "attention_out_bias": metadata.has("attn_output.bias"),
+    }
+
+
 _OF_GEMMA = {**_NORMS_BEHIND, "ffn_norm": "pre_feedforward_layernorm"}
 
 _QWEN_MOE = {
@@ -174,6 +248,18 @@ _MIXTRAL = Architecture(
 )
 """What llama.cpp calls a Llama with experts."""
 
+_OLMO3 = Architecture("olmo3", "Olmo3ForCausalLM", _NORMS_BEHIND, config=_slides)
+"""What llama.cpp calls an OLMo 2 with windows."""
+
+_EPSILON = {"attention.layer_norm_epsilon": "layer_norm_eps"}
+_GRANITE = {
+    "attention.scale": "attention_multiplier",
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+    "logit_scale": "logits_scaling",
+}
+_PHI2 = {"attn_output": "self_attn.dense", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"}
+
 ARCHITECTURES = {
     "llama": Architecture("llama", "LlamaForCausalLM", pairs=True),
     "qwen2": Architecture("qwen2", "Qwen2ForCausalLM"),
@@ -188,13 +274,70 @@ ARCHITECTURES = {
     "gemma": Architecture("gemma", "GemmaForCausalLM", offset=1.0, config=_gemma1),
     "gemma2": Architecture("gemma2", "Gemma2ForCausalLM", _OF_GEMMA, offset=1.0, config=_gemma2),
     "gemma3": Architecture("gemma3_text", "Gemma3ForCausalLM", _OF_GEMMA, offset=1.0, config=_gemma3),
+    "granite": Architecture("granite", "GraniteForCausalLM", settings=_GRANITE, pairs=True),
+    "granitemoe": Architecture(
+        "granitemoe", "GraniteMoeForCausalLM", _MIXTRAL.names, settings=_GRANITE, pairs=True, config=_mixtral
+    ),
+    "olmo": Architecture("olmo", "OlmoForCausalLM", pairs=True, config=_olmo),
+    "olmoe": Architecture("olmoe", "OlmoeForCausalLM", _QWEN_MOE, config=_olmoe),
+    "command-r": Architecture(
+        "cohere", "CohereForCausalLM", settings={**_EPSILON, "logit_scale": "logit_scale"}
+    ),
+    "cohere2": Architecture(
+        "cohere2", "Cohere2ForCausalLM", settings={**_EPSILON, "logit_scale": "logit_scale"}, config=_slides
+    ),
+    "glm4": Architecture(
+        "glm4",
+        "Glm4ForCausalLM",
+        {
+            "post_attention_norm": "post_self_attn_layernorm",
+            "post_ffw_norm": "post_mlp_layernorm",
+            "ffn_up": "mlp.gate_up_proj",
+        },
+        partial=True,
+        config=_glm4,
+    ),
+    "stablelm": Architecture(
+        "stablelm", "StableLmForCausalLM", settings=_EPSILON, partial=True, config=_stablelm
+    ),
+    "starcoder2": Architecture(
+        "starcoder2",
+        "Starcoder2ForCausalLM",
+        {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+        settings={"attention.layer_norm_epsilon": "norm_epsilon"},
+        config=_biased,
+    ),
+    "phi2": Architecture(
+        "phi",
+        "PhiForCausalLM",
+        _PHI2,
+        {"output_norm": "model.final_layernorm"},
+        settings=_EPSILON,
+        partial=True,
+    ),
+    "arcee": Architecture("arcee", "ArceeForCausalLM", pairs=True),
+    "ernie4_5": Architecture("ernie4_5", "Ernie4_5ForCausalLM", config=_biased),
+    "seed_oss": Architecture(
+        "seed_oss",
+        "SeedOssForCausalLM",
+        {"post_attention_norm": "post_attention_layernorm"},
+        config=_seed_oss,
+    ),
+    "nemotron": Architecture(
+        "nemotron",
+        "NemotronForCausalLM",
+        settings={"attention.layer_norm_epsilon": "norm_eps"},
+        offset=1.0,
+        partial=True,
+    ),
+    "exaone4": Architecture("exaone4", "Exaone4ForCausalLM", _NORMS_BEHIND, config=_exaone4),
 }
 """The architectures of llama.cpp's that are read, by its names."""
 
 
 def architecture_of(file: TensorFile) -> tuple[Metadata, Architecture]:
     """Returns the metadata of a file's architecture, and what is known of it."""
-    metadata = Metadata(file.metadata)
+    metadata = Metadata(file.metadata, file)
     known = ARCHITECTURES.get(metadata.architecture)
     if known is None:
         raise ConfigError(
@@ -203,4 +346,6 @@ def architecture_of(file: TensorFile) -> tuple[Metadata, Architecture]:
         )
     if metadata.architecture == "llama" and metadata.get("expert_count"):
         known = _MIXTRAL
+    elif metadata.architecture == "olmo2" and metadata.get("attention.sliding_window"):
+        known = _OLMO3
     return metadata, known

@@ -6,6 +6,7 @@ family, in `loom.models.families`, serves both.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native
+from loom.card import ModelCard
 from loom.errors import ConfigError, SerializationError
 from loom.models.gguf.architectures import BLOCK, WHOLE, Metadata, architecture_of
 from loom.models.gguf.rotations import llama3_settings, to_halves
@@ -61,14 +63,17 @@ def load(path: str | PathLike[str], dtype: str | None = None, *, length: int | N
         length: How many steps `predict` reads; the most that the model knows by default.
 
     Returns:
-        The network.
+        The network. `net.card` has under `metadata["gguf"]` what the Hub calls the model's type.
 
     Raises:
         SerializationError: The file is damaged, or holds no model.
         ConfigError: Its architecture, or a setting of it, is not supported; the message names it.
     """
     with open_tensors(path) as file:
-        return from_tensors(hub_config(file), hub_tensors(file), dtype, length=length)
+        config = hub_config(file)
+        network = from_tensors(config, hub_tensors(file), dtype, length=length)
+    network.card = ModelCard(metadata={"gguf": {"model_type": config["model_type"]}})
+    return network
 
 
 def hub_config(file: TensorFile) -> dict[str, Any]:
@@ -86,7 +91,7 @@ def hub_config(file: TensorFile) -> dict[str, Any]:
     """
     metadata, known = architecture_of(file)
     config: dict[str, Any] = {"model_type": known.model_type, "architectures": [known.model]}
-    for key, name in _SETTINGS.items():
+    for key, name in {**_SETTINGS, **known.settings}.items():
         if metadata.get(key) is not None:
             config[name] = metadata.get(key)
     for key in ("embedding_length", "block_count", "feed_forward_length", "attention.head_count"):
@@ -102,9 +107,14 @@ def hub_config(file: TensorFile) -> dict[str, Any]:
     config["tie_word_embeddings"] = "output.weight" not in file
     # Qwen 2 has biases in any case, and no setting of them.
     config["attention_bias"] = "blk.0.attn_output.bias" in file
+    if "blk.0.ffn_down.bias" in file:
+        config["mlp_bias"] = True
     turning = metadata.get("rope.dimension_count")
     if isinstance(turning, int) and turning != config["head_dim"]:
-        config["partial_rotary_factor"] = turning / config["head_dim"]
+        # What is made of the share, a whole number again, must not come out just below it.
+        config["partial_rotary_factor"] = math.nextafter(turning / config["head_dim"], math.inf)
+    elif known.partial:
+        config["partial_rotary_factor"] = 1.0
     scaling = _scaling(file, metadata, config)
     if scaling is not None:
         config["rope_scaling"] = scaling
@@ -174,14 +184,14 @@ def hub_tensors(file: TensorFile) -> dict[str, TensorEntry]:
         if stem in _FACTORS:
             continue
         block = re.fullmatch(r"blk\.(\d+)\.(\w+)", stem)
-        called = WHOLE.get(stem) if block is None else names.get(block[2])
+        called = {**WHOLE, **known.whole}.get(stem) if block is None else names.get(block[2])
         if called is None or kind not in ("weight", "bias"):
             raise ConfigError(f'loom does not know what "{name}" of {metadata.architecture} in GGUF is for')
         whole = f"{called}.{kind}" if block is None else f"model.layers.{block[1]}.{called}.{kind}"
         change: Callable[[NDArray[Any]], NDArray[Any]] | None = None
         if known.pairs and block is not None and block[2] in ("attn_q", "attn_k"):
             change = _halved(heads if block[2] == "attn_q" else key_heads)
-        elif known.offset and stem.endswith("norm"):
+        elif known.offset and kind == "weight" and stem.endswith("norm"):
             change = _less(known.offset)
         elif "{}" in whole:
             tensors |= _experts(entry, whole)
