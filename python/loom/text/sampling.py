@@ -24,6 +24,9 @@ _WHERE = "Sampling"
 _NEVER = -1e30
 """The least bias: no token with it has weight beside another one, and it is a number in float32, too."""
 
+_TOGETHER = 64
+"""How many draws are made at a time."""
+
 LEAST_MASS = 2.0**-100
 """What `top_p` is where others say 0: the likeliest token alone. It is a number in float32, too."""
 
@@ -159,6 +162,8 @@ class Sampler:
         self._logprobs = logprobs
         self._stream = stream
         self._place = 0
+        # Draws that were made ahead, and for which place the first of them is.
+        self._known, self._drawn_from = np.empty(0), 0
         self._seen = np.zeros(vocabulary, bool)
         self._seen[np.asarray(prompt, np.int64)] = True
         self._counts = np.zeros(vocabulary, np.int64)
@@ -207,7 +212,9 @@ class Sampler:
         """
         wanted, changed = self.settings, self._biased
         if self._penalises:
-            changed = np.union1d(np.flatnonzero(self._seen), self._biased)
+            changed = np.flatnonzero(self._seen)
+            if len(self._biased):
+                changed = np.union1d(changed, self._biased)
         changes = np.zeros((len(changed), 3))
         changes[:, 0] = changed
         if self._penalises:
@@ -295,6 +302,13 @@ class Sampler:
 
     def _uniforms(self, count: int) -> NDArray[np.float64]:
         """Returns the draws for the next places, of 53 bits, from 0 to below 1."""
+        ahead = self._place - self._drawn_from
+        if not 0 <= ahead <= len(self._known) - count:
+            # Many at a time: a few take as long.
+            self._drawn_from, self._known, ahead = self._place, self._draw(max(count, _TOGETHER)), 0
+        return self._known[ahead : ahead + count]
+
+    def _draw(self, count: int) -> NDArray[np.float64]:
         places = np.arange(self._place, self._place + count, dtype=np.uint64)
         stream, zeros = np.full(count, self._stream, np.uint64), np.zeros(count, np.uint64)
         key = (self.seed & 0xFFFFFFFF, self.seed >> 32)
