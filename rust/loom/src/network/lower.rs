@@ -299,8 +299,9 @@ impl Lowered {
                     observe(b, index, incoming);
                 }
                 let layer = &self.layers[index];
-                // Nothing that learns is behind the first layer that an input comes to.
-                let first = cell.entry.is_some() && cell.arrivals.is_empty() && index == cell.layers.start;
+                // Nothing that learns is behind the first layer that an input comes to, unless it is its context.
+                let comes_alone = cell.entry.is_some() && cell.arrivals.is_empty() && cell.context.is_none();
+                let first = comes_alone && index == cell.layers.start;
                 let want =
                     Want { inputs: wants_input || (index > lowest && !first), parameters: trained[index] };
                 let mut made = placed[index]
