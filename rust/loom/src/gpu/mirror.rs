@@ -319,6 +319,12 @@ impl state::Mirror for Mirror {
         self.gradients = Side::Host;
     }
 
+    fn drop_gradient(&mut self, index: usize) {
+        if self.stores.get_mut(index).is_some_and(|held| held.gradient.take().is_some()) {
+            self.generation += 1;
+        }
+    }
+
     fn forget_moments(&mut self) {
         self.moments = Side::Host;
     }

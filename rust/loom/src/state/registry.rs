@@ -23,6 +23,9 @@ pub trait Mirror: Any + Debug + Send {
     /// The host has changed its gradients, or dropped them.
     fn forget_gradients(&mut self);
 
+    /// Has a store's gradient be zeros here, in memory that is there once somebody asks for it.
+    fn drop_gradient(&mut self, index: usize);
+
     /// The host has changed its moments, or dropped them.
     fn forget_moments(&mut self);
 
@@ -239,6 +242,26 @@ impl Registry {
             if gradient.len_bytes() != store.len() * element {
                 *gradient = Buffer::zeroed(store.len() * element)?;
                 self.gradients_zeroed = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where gradients are zeroed, has those of stores that the next pass does not write be zeros in memory, too: once
+    /// it has run, what is there counts.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] where there is no room.
+    pub(crate) fn settle_gradients(&mut self, is_written: impl Fn(usize) -> bool) -> Result<()> {
+        if !self.gradients_zeroed {
+            return Ok(());
+        }
+        for number in (0..self.gradients.len()).filter(|number| !is_written(*number)) {
+            // Zeros that nobody writes take no memory.
+            let bytes = self.gradients[number].len_bytes();
+            self.gradients[number] = Buffer::zeroed(bytes)?;
+            if let Some(mirror) = self.mirror_mut() {
+                mirror.drop_gradient(number);
             }
         }
         Ok(())

@@ -7,11 +7,12 @@ use crate::network::{History, Mode, Network, ProgramKey, check_rows};
 use crate::ops::StepValues;
 use crate::ops::update::Optimizer;
 use crate::precision::in_precision;
-use crate::program::{Access, Builder, Kind, LayerPath, Phase, Ports, Rewrites, Value};
+use crate::program::{Access, Builder, Kind, LayerPath, Phase, Place, Ports, Program, Rewrites, Value};
 use crate::simd::Real;
 use crate::state::Registry;
 use crate::tensor::{Precision, Shape, Tensor, TensorView, check_finite};
 use crate::{Error, Result, extents};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -201,6 +202,8 @@ impl Network {
             return Err(no_history());
         };
         *gradient_scale = None;
+        let written = written_stores(run.program());
+        self.registry.settle_gradients(|store| written.contains(&store))?;
         let values = StepValues { gradients_zeroed: self.registry.gradients_zeroed, ..values.clone() };
         let training = key.mode.training;
         let &Ports { output_gradient, input_gradient, .. } = run.program().ports();
@@ -385,6 +388,16 @@ fn check_gradients(registry: &Registry, call: &str) -> Result<()> {
         return Err(Error::State(format!("{call} needs gradients; call backward first")));
     }
     Ok(())
+}
+
+/// The stores whose gradients a program writes: not those of layers that are frozen.
+fn written_stores(program: &Program) -> HashSet<usize> {
+    let written = program.steps().iter().flat_map(|step| &step.writes);
+    let store = |value: &Value| match program.value(program.owner(*value)).place {
+        Place::Gradient(parameter) => Some(parameter.store),
+        _ => None,
+    };
+    written.filter_map(store).collect()
 }
 
 /// The norm of all gradients, where there are any, which are scaled so that it is at most `max_norm`.
