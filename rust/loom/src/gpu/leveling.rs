@@ -61,58 +61,80 @@ impl Order {
         Self { before, behind }
     }
 
-    /// The earliest levels, none below its own of `least`.
-    fn earliest(&self, least: &[usize]) -> Vec<usize> {
-        let mut levels: Vec<usize> = Vec::with_capacity(least.len());
-        for (needed, least) in self.before.iter().zip(least) {
-            let level = needed.iter().map(|other| levels[*other] + 1).max();
-            levels.push(level.unwrap_or(0).max(*least));
+    /// The earliest levels.
+    fn earliest(&self) -> Vec<usize> {
+        let mut levels: Vec<usize> = Vec::with_capacity(self.before.len());
+        for needed in &self.before {
+            levels.push(needed.iter().map(|other| levels[*other] + 1).max().unwrap_or(0));
         }
         levels
     }
 
-    /// The latest levels, none above its own of `most`.
-    fn latest(&self, most: &[usize]) -> Vec<usize> {
-        let mut levels = most.to_vec();
+    /// The latest levels, of which `last` is the last.
+    fn latest(&self, last: usize) -> Vec<usize> {
+        let mut levels = vec![last; self.behind.len()];
         for number in (0..levels.len()).rev() {
-            let level = self.behind[number].iter().map(|other| levels[*other].saturating_sub(1)).min();
-            levels[number] = level.map_or(most[number], |level| level.min(most[number]));
+            if let Some(level) = self.behind[number].iter().map(|other| levels[*other]).min() {
+                levels[number] = level.saturating_sub(1);
+            }
         }
         levels
     }
 
-    /// A level for each, as few as there can be. Those of a group are alike: as many of them as may have the same level,
-    /// and the others the earliest.
+    /// Has a call run no earlier than at a level, and whoever waits for it behind that.
+    fn raise(&self, early: &mut [usize], number: usize, level: usize) {
+        let mut raised = vec![(number, level)];
+        while let Some((number, level)) = raised.pop() {
+            if early[number] < level {
+                early[number] = level;
+                raised.extend(self.behind[number].iter().map(|other| (*other, level + 1)));
+            }
+        }
+    }
+
+    /// Has a call run no later than at a level, and whatever it waits for before that.
+    fn lower(&self, late: &mut [usize], number: usize, level: usize) {
+        let mut lowered = vec![(number, level)];
+        while let Some((number, level)) = lowered.pop() {
+            if late[number] > level {
+                late[number] = level;
+                lowered.extend(self.before[number].iter().map(|other| (*other, level.saturating_sub(1))));
+            }
+        }
+    }
+
+    /// A level for each, as few as there can be. Those of a group are alike, and in their order: as many of them as may
+    /// have the same level, and the others the earliest.
     pub(super) fn levels(&self, groups: &[Vec<usize>]) -> Vec<usize> {
-        let mut least = vec![0; self.before.len()];
-        let mut early = self.earliest(&least);
-        let last = early.iter().copied().max().unwrap_or(0);
-        let mut most = vec![last; early.len()];
-        let mut late = self.latest(&most);
+        let mut early = self.earliest();
+        let mut late = self.latest(early.iter().copied().max().unwrap_or(0));
         for group in groups {
             let mut left = group.clone();
             // By who can wait the shortest, with whoever is there by then.
-            while let Some(level) = left.iter().map(|number| late[*number]).min() {
-                let mut together = Vec::new();
-                for number in left.iter().copied() {
-                    // One that waits for another of them is moved behind it by that.
-                    if early[number] <= level && level <= late[number] {
-                        (least[number], most[number]) = (level, level);
-                        together.push(number);
-                        early = self.earliest(&least);
-                    }
-                }
-                if let [alone] = together[..] {
+            while let Some(shortest) = left.iter().copied().min_by_key(|number| late[*number]) {
+                let level = late[shortest];
+                let mut together: Vec<usize> =
+                    left.iter().copied().filter(|number| early[*number] <= level).collect();
+                if together.len() == 1 {
                     // It has nothing to wait for.
-                    (least[alone], most[alone]) = (0, last);
-                    early = self.earliest(&least);
-                    (least[alone], most[alone]) = (early[alone], early[alone]);
+                    let level = early[shortest];
+                    self.lower(&mut late, shortest, level);
+                } else {
+                    // One that waits for another of them is moved behind it by that.
+                    together.retain(|number| {
+                        let joins = early[*number] <= level;
+                        if joins {
+                            self.raise(&mut early, *number, level);
+                        }
+                        joins
+                    });
+                    together.iter().for_each(|number| self.lower(&mut late, *number, level));
                 }
-                left.retain(|number| !together.contains(number));
-                late = self.latest(&most);
+                let mut placed = together.into_iter().peekable();
+                left.retain(|number| placed.next_if_eq(number).is_none());
             }
         }
-        self.earliest(&least)
+        early
     }
 }
 

@@ -112,6 +112,7 @@ impl Listing<'_> {
                 Together::Products(products) => products.record_together(recorder),
                 Together::Keep(keep) => keep.record(recorder).map(|()| true),
                 Together::Summed(summed) => summed.record(recorder).map(|()| true),
+                Together::Squares(sums) => sums.record(recorder),
             };
             if !recorded.map_err(|error| at_step(step(&unit.members[0]), error))? {
                 unit.members.iter().try_for_each(|member| self.step(recorder, step(member)))?;

@@ -93,7 +93,7 @@ pub use foresee::{Foresee, Foresight};
 pub use gate::Gate;
 pub use gather::Gather;
 pub use geometry::Geometry;
-pub use gradient_clip::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
+pub use gradient_clip::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum, SquaredSums};
 pub use gumbel::GumbelNoise;
 pub use labels::Labels;
 pub use loss::{Loss, LossFunction};

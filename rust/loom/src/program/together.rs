@@ -4,7 +4,7 @@
 //! Unlike a rewrite this leaves the program as it is: an engine that asks may still run the steps one by one.
 
 use super::{Phase, Program, Step, Value, Write};
-use crate::ops::{Added, Direction, Keep, Kept, LeftSide, Op, Products, Summed};
+use crate::ops::{Added, Direction, Keep, Kept, LeftSide, Op, Products, SquaredSums, Summed};
 
 /// What is run at once: steps of the program by their numbers, in an order in which they may run one by one.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub(crate) enum Together {
     Keep(Keep),
     /// A sum whose operands add themselves to it.
     Summed(Summed),
+    /// Sums of squares of several gradients.
+    Squares(SquaredSums),
 }
 
 /// The steps of these phases for batches of `rows` rows, those together that may be and, for products, have at most
@@ -47,6 +49,7 @@ pub(crate) fn units(program: &Program, numbers: Vec<usize>, rows: usize, most_ro
             .products(place, &taken)
             .or_else(|| search.kept(place))
             .or_else(|| search.summed(place, &taken, &units))
+            .or_else(|| search.squares(place))
             .unwrap_or_else(|| Unit::alone(number));
         for &member in &unit.members {
             taken[member] = true;
@@ -314,6 +317,33 @@ impl<'a> Search<'a> {
         let parts = first.into_iter().map(|(added, _)| added).zip(counts).collect();
         let op = Summed { parts, begins: !others.is_empty() };
         Some(Unit { members, together: Some((Together::Summed(op), reads, vec![*result])) })
+    }
+
+    /// Sums of squares from this place on, each on top of the one before.
+    fn squares(&self, place: usize) -> Option<Unit> {
+        let (mut members, mut lens, mut reads) = (Vec::new(), Vec::new(), Vec::new());
+        let mut total: Option<Value> = None;
+        for &number in self.numbers.get(place..)? {
+            let step = self.step(number);
+            let Op::SquaredSum(sum) = &step.op else { break };
+            let goes_on = match total {
+                None => sum.first,
+                Some(total) => {
+                    step.reads.get(1) == Some(&total)
+                        && self.is_between(total, &[members[members.len() - 1], number])
+                }
+            };
+            if !goes_on || step.write != Write::Set {
+                break;
+            }
+            members.push(number);
+            lens.push(sum.len);
+            reads.push(*step.reads.first()?);
+            total = step.writes.first().copied();
+        }
+        let apart = |total: &Value| !reads.iter().any(|read| self.program.is_same_memory(*read, *total));
+        let total = total.filter(|total| members.len() > 1 && apart(total))?;
+        Some(Unit { members, together: Some((Together::Squares(SquaredSums { lens }), reads, vec![total])) })
     }
 
     /// Rotations and what is kept of them, one behind the other from this place on.

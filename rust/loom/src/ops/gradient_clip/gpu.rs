@@ -1,6 +1,6 @@
 //! Clipping on a GPU: one dispatch a store for the norm, one for what is done with it.
 
-use super::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
+use super::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum, SquaredSums};
 use crate::Result;
 use crate::ops::segment;
 use crate::shader::{GpuOperation, OFFSET_ELEMENTS, Operand, Recorder, Shader, THREADS};
@@ -17,17 +17,7 @@ impl GpuOperation for SquaredSum {
             parts.push(0..0);
         }
         for part in parts {
-            let workgroups = part.len().div_ceil(4 * THREADS * SHARE).clamp(1, THREADS);
-            let shares = recorder.table(&vec![0; 1 + workgroups])?;
-            let shader = Shader::new("squared_sum", include_str!("squared_sum.wgsl"))
-                .section("JOIN", segment::join("join", "f32", THREADS, "a + b"))
-                .read("gradient", "vec4<f32>", gradient.slice(part.start, part.len())?)
-                // How many workgroups are done, and 0 again in the end; then their sums' bits.
-                .write("shares", "atomic<u32>", shares)
-                .write("total", "f32", total.clone())
-                .number("elements", part.len())
-                // No more than there are threads in one.
-                .number("workgroups", workgroups);
+            let (shader, workgroups) = squares(recorder, gradient.slice(part.start, part.len())?, &total)?;
             let shader = match (part.start, self.first) {
                 (0, true) => shader.section("START", "0.0"),
                 (0, false) => shader.section("START", "before[0]").read("before", "f32", recorder.read(1)?),
@@ -36,6 +26,62 @@ impl GpuOperation for SquaredSum {
             shader.groups(recorder, workgroups)?;
         }
         Ok(())
+    }
+}
+
+/// The kernel that adds the sum of squares of a gradient to `START`, with its workgroups.
+fn squares(recorder: &mut Recorder<'_>, gradient: Operand, total: &Operand) -> Result<(Shader, usize)> {
+    let elements = gradient.elements;
+    let workgroups = elements.div_ceil(4 * THREADS * SHARE).clamp(1, THREADS);
+    let shares = recorder.table(&vec![0; 1 + workgroups])?;
+    let shader = Shader::new("squared_sum", include_str!("squared_sum.wgsl"))
+        .section("JOIN", segment::join("join", "f32", THREADS, "a + b"))
+        .read("gradient", "vec4<f32>", gradient)
+        // How many workgroups are done, and 0 again in the end; then their sums' bits.
+        .write("shares", "atomic<u32>", shares)
+        .write("total", "f32", total.clone())
+        .number("elements", elements)
+        // No more than there are threads in one.
+        .number("workgroups", workgroups);
+    Ok((shader, workgroups))
+}
+
+impl SquaredSums {
+    /// Records them: a sum for each gradient, none of which waits for another, and the sum of these. Says whether that
+    /// could be done.
+    ///
+    /// # Errors
+    /// As [`Shader::groups`].
+    pub fn record(&self, recorder: &mut Recorder<'_>) -> Result<bool> {
+        for len in &self.lens {
+            if recorder.parts(*len, OFFSET_ELEMENTS)?.len() > 1 {
+                return Ok(false);
+            }
+        }
+        let count = self.lens.len();
+        let sums = recorder.scratch(count * OFFSET_ELEMENTS)?;
+        for (number, len) in self.lens.iter().enumerate() {
+            let gradient = recorder.read(number)?.slice(0, *len)?;
+            let sum = sums.slice(number * OFFSET_ELEMENTS, 1)?;
+            let (shader, workgroups) = squares(recorder, gradient, &sum)?;
+            shader.section("START", "0.0").groups(recorder, workgroups)?;
+        }
+        let text = "fn main() {
+    var sum = sums[0];
+    for (var number = 1u; number < constants.count; number += 1u) {
+        sum += sums[number * APART];
+    }
+    total[0] = sum;
+}
+";
+        Shader::new("squared_sums", text)
+            .threads(1)
+            .constant("APART", OFFSET_ELEMENTS)
+            .read("sums", "f32", sums)
+            .write("total", "f32", recorder.write(0)?)
+            .number("count", count)
+            .groups(recorder, 1)?;
+        Ok(true)
     }
 }
 
@@ -90,7 +136,7 @@ impl GpuOperation for ClampGradient {
 #[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
-    use crate::gpu::testing::{check, compare, gpu, run_within};
+    use crate::gpu::testing::{check, compare, gpu, run, run_recorded, run_within};
     use crate::ops::testing::{Data, Setting, numbers};
     use crate::ops::{Op, Operation};
     use crate::simd::Cpu;
@@ -116,6 +162,35 @@ mod tests {
             let gradient = [1.0, wrong, 2.0, 3.0, 4.0];
             check(SquaredSum { len: 5, first: true }, &Setting::new(1, &[&gradient], &[1]));
         }
+    }
+
+    #[test]
+    fn sums_side_by_side_are_those_one_after_the_other() {
+        let Some(gpu) = gpu() else { return };
+        let lens = vec![5, 4099, 1, 0, 70_001];
+        let gradients: Vec<Vec<f32>> = (7..).zip(&lens).map(|(seed, len)| numbers(seed, *len)).collect();
+        let mut total: Option<f32> = None;
+        for (gradient, len) in gradients.iter().zip(&lens) {
+            let before = total.map(|total| [total]);
+            let reads: Vec<&[f32]> =
+                [&gradient[..]].into_iter().chain(before.as_ref().map(|x| &x[..])).collect();
+            let op: Op = SquaredSum { len: *len, first: total.is_none() }.into();
+            total = Some(run(&gpu, &op, &Setting::new(1, &reads, &[1]), None).unwrap()[0].real()[0]);
+        }
+        let reads: Vec<&[f32]> = gradients.iter().map(|gradient| &gradient[..]).collect();
+        let sums = SquaredSums { lens };
+        let all_at_once = |within: usize| {
+            let mut could = false;
+            let found = run_recorded(&gpu, &Setting::new(1, &reads, &[1]), None, |recorder| {
+                recorder.max_binding = within;
+                could = sums.record(recorder)?;
+                Ok(())
+            });
+            (could, found.unwrap()[0].real()[0])
+        };
+        assert_eq!(all_at_once(1 << 20), (true, total.unwrap()));
+        // Where a gradient is seen in parts, nothing is recorded.
+        assert!(!all_at_once(1000).0);
     }
 
     #[test]

@@ -20,6 +20,14 @@ pub struct SquaredSum {
     pub first: bool,
 }
 
+/// The sums of squares of several stores' gradients, added up in their order as [`SquaredSum`]s one after the other do, on
+/// devices where each of those would wait for the one before: reads the gradients, writes the total (1,).
+#[derive(Clone, Debug)]
+pub struct SquaredSums {
+    /// Elements of each gradient.
+    pub lens: Vec<usize>,
+}
+
 /// Reads the total of squares (1,), writes (norm, factor): factor is
 /// `max_norm / norm` where the norm exceeds the step's `max_norm`, and 1 otherwise, also
 /// where the norm is not finite: such a step is refused, its gradients left to look at.
