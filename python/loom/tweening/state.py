@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import Any, NoReturn
 
 from numpy.typing import NDArray
 
@@ -332,6 +332,12 @@ class TweenState(Measures):
     def report(self) -> TweenReport:
         """Returns a table of every layer: how targets pass it, its measures, whether it is a bottleneck."""
         return report(self._network, self._settings)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a TweenState is neither copied nor pickled: state.save(path) keeps it, and "
+            "loom.TweenState(loom.load(path), state.config, state.training, resume=True) goes on from there"
+        )
 
     def __repr__(self) -> str:
         return (
