@@ -143,8 +143,8 @@ def trainer_error(name: str) -> AttributeError:
 def trainer_setting_error(name: str) -> AttributeError:
     """Returns the error for a setting that a trainer is given after it was made; it says how to go on."""
     return AttributeError(
-        f"'{name}' of a trainer cannot be set: its settings are those it was made with. To go on with others, "
-        f"from what the optimizer keeps in the network: {_RESUMED}"
+        f"'{name}' of a trainer cannot be set: its settings are those it was made with. To go on with "
+        f"others, from what the optimizer keeps in the network: {_RESUMED}"
     )
 
 

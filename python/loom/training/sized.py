@@ -180,8 +180,8 @@ def _check_labels_in_order(samples: Samples, target: Foreign) -> None:
     if set(steps) != {capacity(max(steps))}:
         raise ConfigError(
             "loss ctc: it is one number for each sequence, in which the padding that sequences of any length "
-            "get would count as steps. Such learn in a loop by hand, net.forward and net.backward of lists, with "
-            "loom.losses.CTC of each: docs/guides/any-length.md#labels-in-order"
+            "get would count as steps. Such learn in a loop by hand, net.forward and net.backward of lists, "
+            "with loom.losses.CTC of each: docs/guides/any-length.md#labels-in-order"
         )
     if any(len(each) != steps[0] for each in target):
         raise ShapeError(
