@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast
+from dataclasses import fields
+from typing import TYPE_CHECKING, NoReturn, cast
 
-from loom import _native
+from loom import _native, optimizers
 from loom._settings.calls import explained
 from loom._settings.checks import flag, whole
-from loom._settings.objects import trainer_error
+from loom._settings.objects import trainer_error, trainer_setting_error
 from loom._typing import ArrayLike
 from loom.data import TrainingBatch
 from loom.data.batches import Named
 from loom.engine import engine_of
-from loom.errors import DataError
+from loom.errors import DataError, StateError
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe
 from loom.network import Network
+from loom.network.manual_loop import current_optimizer
 from loom.schedules import require_known_epochs, require_known_length
 from loom.training.automatic import is_open, settled_by_target
 from loom.training.config import TrainingConfig, check_training
@@ -31,6 +33,9 @@ from loom.training.sized import dealt
 
 __all__ = ["Trainer"]
 
+_SETTINGS = frozenset({"config", "lr", *(each.name for each in fields(TrainingConfig))})
+"""What somebody may set of a trainer in the hope that it counts."""
+
 
 class Trainer:
     """Trains a network one update at a time: forward, loss, backward, clip and update in one call.
@@ -39,6 +44,11 @@ class Trainer:
     optimizer, schedule, learning rate and clipping count; epochs, shuffling,
     validation, metrics and early stopping are the caller's, whatever the config says of
     them. The network moves to the config's device, as in `loom.train`.
+
+    What the optimizer keeps of the steps so far belongs to the network. So another learning rate, or another
+    loss, takes a new trainer that goes on: `loom.Trainer(net, replace(config, learning_rate=1e-4),
+    resume=True)`, with `dataclasses.replace`; and of two trainers of one network the second begins anew what
+    both then share.
 
     Args:
         network: The network; it learns in place.
@@ -80,7 +90,7 @@ class Trainer:
             "each step is one update by the whole of its batch. Give step larger batches, add up gradients "
             "by hand, network.backward before network.apply_gradients, or take loom.train",
         )
-        self.config = weighed(engine, settled_outputs(engine, given))
+        self._config = weighed(engine, settled_outputs(engine, given))
         if total_steps is None:
             require_known_length(
                 self.config.schedule,
@@ -105,12 +115,28 @@ class Trainer:
         def __getattr__(self, name: str) -> object:
             raise trainer_error(name)
 
+        def __setattr__(self, name: str, value: object) -> None:
+            if name in _SETTINGS:
+                raise trainer_setting_error(name)
+            super().__setattr__(name, value)
+
+    @property
+    def config(self) -> TrainingConfig:
+        """How the training goes; "auto" is replaced by the loss that was meant once a batch has told."""
+        return self._config
+
     def _follow(self, config: TrainingConfig) -> None:
         """Takes up the settings, once the loss is among them."""
         config = with_own_losses(config)
-        self.config = config
+        self._config = config
         self._form = Form.of(engine_of(self.network), config)
         self._settings = engine_config(config, self._form.output_shape, observe=self._observe)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a trainer is neither copied nor pickled: what the optimizer keeps belongs to the network, so "
+            "that loom.Trainer(copy.deepcopy(net), trainer.config, resume=True) goes on with a copy of it"
+        )
 
     def __repr__(self) -> str:
         return f"Trainer({self.config!r})"
@@ -130,7 +156,8 @@ class Trainer:
         Raises:
             ShapeError: The batch does not fit the network.
             NonFiniteError: The loss or a gradient is not finite; nothing has changed.
-            StateError: The network is being trained by `loom.train`.
+            StateError: The network is being trained by `loom.train`, or has begun to learn by another
+                optimizer since this trainer's last step.
         """
         engine = engine_of(self.network)
         engine.check_idle("a step")
@@ -150,9 +177,13 @@ class Trainer:
         classes = examples[1].dtype.kind == "i"
         if self._trainer is None or self._revision != engine.revision:
             _native.check_examples(engine.native, self._settings, examples)
-            self._trainer = _native.Trainer(
-                engine.native, self._settings, examples, self._total, self._resume, False
-            )
+            try:
+                self._trainer = _native.Trainer(
+                    engine.native, self._settings, examples, self._total, self._resume, False
+                )
+            except StateError:
+                self._refuse_another_optimizer()
+                raise
             self._resume = True
             self._revision = engine.revision
             self._classes = classes
@@ -164,3 +195,14 @@ class Trainer:
             examples = shared_out(examples, counted_share([examples]))
         report = self._trainer.step([examples])
         return report.loss_sum / report.weight if report.weight else float("nan")
+
+    def _refuse_another_optimizer(self) -> None:
+        """Says why it cannot go on where the network has learned by another optimizer since the last step."""
+        kept = current_optimizer(self.network)
+        own = optimizers.resolve(self.config.optimizer)
+        if self._trainer is not None and kept is not None and type(kept) is not type(own):
+            raise StateError(
+                f"the network has learned by {type(kept).__name__} since this trainer's last step, and what "
+                f"{type(own).__name__} had kept is gone: it belongs to the network, which learns by one "
+                "optimizer at a time. A new trainer begins anew"
+            ) from None

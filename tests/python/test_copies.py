@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,26 @@ def test_a_loss_that_only_its_process_knows_stays_behind(copied: Callable[[Any],
     other = copied(net)
     np.testing.assert_array_equal(other.predict(x), net.predict(x))
     loom.train(other, (x, goals), quiet(loss=halves))
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_list_of_layers_is_copied(copied: Callable[[Any], Any]) -> None:
+    net = mlp()
+    other = copied(net.layers)
+    assert [layer.config for layer in other] == [layer.config for layer in net.layers]
+    assert (other[0] == net.layers[0]) == (copied is copy.copy)
+    with pytest.raises(loom.ConfigError, match="changed in their cell"):
+        other.append(nn.Dense(1))
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_an_open_file_is_not_copied(copied: Callable[[Any], Any], tmp_path: Path) -> None:
+    mlp().save_safetensors(tmp_path / "a.safetensors")
+    with (
+        loom.open_tensors(tmp_path / "a.safetensors") as tensors,
+        pytest.raises(TypeError, match=r"loom\.open_tensors\(path\)"),
+    ):
+        copied(tensors)
 
 
 def test_all_that_is_not_the_user_s_is_known() -> None:

@@ -128,6 +128,12 @@ GUESSES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: anything.train(net(), (X, Y), epochs=3),
         r"loom\.TrainingConfig\(epochs=\.\.\.\)",
     ),
+    "Network(device=)": (lambda: anything.Network(4, device="gpu"), r'device\'; net\.to\("gpu"\)'),
+    "Network(metrics=)": (lambda: anything.Network(4, metrics=["mae"]), r"TrainingConfig\(metrics=\.\.\.\)"),
+    "Sequential(saved_activations=)": (
+        lambda: anything.Sequential([nn.Dense(1)], input_shape=4, saved_activations="float16"),
+        r"TrainingConfig\(saved_activations=\.\.\.\)",
+    ),
     # What comes back.
     "result.epoch": (lambda: result().epoch, r"len\(result\.loss_history\)"),
     "result.val_loss": (lambda: result().val_loss, r'result\.history\["val_loss"\]'),
@@ -145,6 +151,26 @@ def test_a_first_guess_is_answered(name: str) -> None:
     guess, answer = GUESSES[name]
     with pytest.raises((loom.LoomError, AttributeError, TypeError), match=answer):
         guess()
+
+
+def test_names_that_would_fill_pages_are_cut() -> None:
+    with pytest.raises(loom.ConfigError, match=r"\.\.\. \(\d{3} names\)$") as told:
+        loom.signature("MixtureOfExperts")
+    assert len(str(told.value)) < 1200
+
+
+def test_the_loss_of_an_output_in_a_history() -> None:
+    network = loom.Network(4, grid=(1, 2), seed=0)
+    network[0, 0].add(nn.Dense(3, activation="tanh"))
+    network[0, 1].add(nn.Dense(1))
+    y = {"a": X[:, :3], "b": X[:, :1]}
+    network.output("a", (0, 0)).output("b", (0, 1))
+    with pytest.raises(
+        KeyError, match=r'if "a" is an output, its loss is measured in validation, as val_a_loss'
+    ):
+        network.fit(X, y, loss="mse", verbose=False).history["a_loss"]
+    trained = network.fit(X, y, loss="mse", validation_data=(X, y), verbose=False)
+    assert trained.history["val_a_loss"][0] > 0
 
 
 def test_what_the_hints_say_works() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["HOOKS", "hook_remark", "layer_error", "optimizer_error", "trainer_error"]
+__all__ = ["HOOKS", "hook_remark", "layer_error", "optimizer_error", "trainer_error", "trainer_setting_error"]
 
 _RATE = "learning_rate= of training, which schedules change"
 _STEP = "net.apply_gradients(rate) in a loop by hand, or loom.Trainer(net, config).step(x, y)"
@@ -24,6 +24,9 @@ _OF_OPTIMIZERS = {
     "iterations": "callbacks are told of every step",
 }
 
+_RESUMED = "loom.Trainer(net, dataclasses.replace(trainer.config, learning_rate=1e-4), resume=True)"
+_OF_RATES = f"trainer.config.learning_rate, and {_RESUMED} to go on with another one"
+
 _OF_TRAINERS = {
     "fit": "net.fit(x, y, epochs=...), or trainer.step(x, y) for each batch",
     "train": "net.fit(x, y, epochs=...), or trainer.step(x, y) for each batch",
@@ -38,6 +41,16 @@ _OF_TRAINERS = {
     "update": "trainer.step(x, y)",
     "model": "trainer.network",
     "optimizer": "trainer.config.optimizer",
+    "learning_rate": _OF_RATES,
+    "lr": _OF_RATES,
+    "set_learning_rate": _OF_RATES,
+    "param_groups": _OF_RATES,
+    "zero_grad": "nothing to call: every step has gradients of its own",
+    "zero_gradients": "nothing to call: every step has gradients of its own",
+    "forward": "net.forward(x), in a loop by hand",
+    "backward": "net.backward(gradient), in a loop by hand",
+    "state_dict": "net.save(path, optimizer=True), and loom.Trainer(net, config, resume=True)",
+    "load_state_dict": "net.save(path, optimizer=True), and loom.Trainer(net, config, resume=True)",
 }
 
 _OF_NETWORKS = frozenset(
@@ -125,6 +138,14 @@ def layer_error(kind: str, name: str) -> AttributeError:
 def trainer_error(name: str) -> AttributeError:
     """Returns the error for what a trainer does not have; it says who does it."""
     return _error("Trainer", name, _OF_TRAINERS.get(name))
+
+
+def trainer_setting_error(name: str) -> AttributeError:
+    """Returns the error for a setting that a trainer is given after it was made; it says how to go on."""
+    return AttributeError(
+        f"'{name}' of a trainer cannot be set: its settings are those it was made with. To go on with "
+        f"others, from what the optimizer keeps in the network: {_RESUMED}"
+    )
 
 
 def hook_remark(names: list[str], known: list[str]) -> str | None:

@@ -47,7 +47,15 @@ def unknown(what: str, given: object, known: Iterable[str]) -> ConfigError:
     """
     names = sorted(known)
     told = given if isinstance(given, str) and len(given) <= _LONGEST else shown(given)
-    return ConfigError(f'unknown {what} "{told}"{_hint(what, given, names)} Known: {", ".join(names)}')
+    return ConfigError(f'unknown {what} "{told}"{_hint(what, given, names)} Known: {_all_of(names)}')
+
+
+def _all_of(names: list[str]) -> str:
+    """Returns the names in a line, the first of them where they would fill pages."""
+    text = ", ".join(names)
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: text.rindex(', ', 0, _LONGEST)]}, ... ({len(names)} names)"
 
 
 def _hint(what: str, given: object, names: list[str]) -> str:

@@ -246,7 +246,10 @@ class LayerHandle:
 
     @property
     def gradients(self) -> dict[str, NDArray[Any]]:
-        """The gradient of each parameter; zeros before any backward pass."""
+        """The gradient of each parameter, of `backward` alone; zeros before any backward pass.
+
+        Trainings and trainers keep none: `observe=True` measures them, `loom.WeightHistograms` counts them.
+        """
         native = self._engine.native
         return {name: read_only(native.gradient(self.at, self.prefix + name)) for name in self.parameters}
 

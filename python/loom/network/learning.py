@@ -25,6 +25,9 @@ def freeze(self: NetworkT, where: Where | None = None) -> NetworkT:
     `base.predict(x)`, with `base = net.cut(until=...)`. `nn.BatchNorm(momentum=0.0)` keeps its running
     statistics, and normalises by the batch all the same.
 
+    Of a layer that is frozen in part all gradients count in `gradient_clip` and `clip_gradients`; of one that
+    is frozen as a whole, none.
+
     Args:
         where: A pattern such as "0.0.0.*" or "conv*", of layers' names and kinds; or, where no layer
             matches, of parameters' names, such as "*.bias" or "0.0.0.2.branches.1.*"; a layer, such as

@@ -22,5 +22,9 @@ class Listed(list[T]):
             ".insert(place, layer), .pop(); net.layers lists what there is"
         )
 
+    def __reduce__(self) -> tuple[type[list[T]], tuple[list[T]]]:
+        """Copies and pickles are made at once: what Python makes of lists otherwise, it appends to."""
+        return type(self), (list(self),)
+
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse

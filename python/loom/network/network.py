@@ -99,6 +99,7 @@ class Network:
         (5, 10)
     """
 
+    @explained()
     def __init__(
         self,
         input_shape: int | Sequence[int | None] | None = None,

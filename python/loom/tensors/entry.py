@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -164,6 +164,12 @@ class TensorFile(Mapping[str, TensorEntry]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._open()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a file of tensors is neither copied nor pickled: loom.open_tensors(path) opens it again "
+            "where it is needed"
+        )
 
     def __repr__(self) -> str:
         if self._entries is None:

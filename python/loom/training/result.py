@@ -38,6 +38,9 @@ class _Curves(dict[str, "list[float]"]):
             said = f'in loom that is "{prefix}{ours}"'
         elif prefix and not any(known.startswith(prefix) for known in self):
             said = "validation_data= or validation_split= of training makes what begins with val_"
+        elif measured.endswith("_loss") and not prefix:
+            output = measured.removesuffix("_loss")
+            said = f'if "{output}" is an output, its loss is measured in validation, as val_{name}'
         else:
             said = f'metrics=["{ours}"] of training measures it, if it is a metric'
         raise KeyError(f"{name}: {said}; there is {', '.join(self)}")

@@ -16,6 +16,7 @@ from loom._typing import Foreign
 from loom.convert import as_numpy
 from loom.data import ArraySource, Data, Padded, TrainingBatch
 from loom.data.buckets import Buckets
+from loom.data.extents import Samples, capacity
 from loom.data.foreign import adopted
 from loom.data.labels import as_names
 from loom.data.sample_targets import SampleTargets, Targets
@@ -24,7 +25,8 @@ from loom.data.weights import counting
 from loom.engine import Engine
 from loom.engine.labels import known_classes
 from loom.engine.sizing import Sizing
-from loom.errors import DataError, DTypeError, ShapeError
+from loom.errors import ConfigError, DataError, DTypeError, ShapeError
+from loom.losses import CTC
 from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig
 from loom.training.labelling import learn_classes
@@ -159,13 +161,33 @@ def _aim(engine: Engine, config: TrainingConfig) -> _Aim:
     if not sizing.has_steps:
         return lambda samples, pair: SampleTargets(samples, pair.target, pair.weight, classes=classes)
     length = sizing.output_lengths[""] or 0
-    return lambda samples, pair: SampleTargets(
-        samples.of_length(length),
-        pair.target,
-        pair.weight,
-        room=lambda: sizing.steps()[length],
-        classes=classes,
-    )
+    in_order = isinstance(config.loss, CTC)
+
+    def of_steps(samples: Any, pair: TrainingBatch) -> Targets:  # noqa: ANN401 - of any form
+        own = samples.of_length(length)
+        if in_order:
+            _check_labels_in_order(own, pair.target)
+        return SampleTargets(
+            own, pair.target, pair.weight, room=lambda: sizing.steps()[length], classes=classes
+        )
+
+    return of_steps
+
+
+def _check_labels_in_order(samples: Samples, target: Foreign) -> None:
+    """Refuses what a loss of whole sequences cannot be computed of, before targets of steps are spoken of."""
+    steps = [samples.length(number) for number in range(len(samples))]
+    if set(steps) != {capacity(max(steps))}:
+        raise ConfigError(
+            "loss ctc: it is one number for each sequence, in which the padding that sequences of any length "
+            "get would count as steps. Such learn in a loop by hand, net.forward and net.backward of lists, "
+            "with loom.losses.CTC of each: docs/guides/any-length.md#labels-in-order"
+        )
+    if any(len(each) != steps[0] for each in target):
+        raise ShapeError(
+            "loss ctc: labels come first, and -1 behind them at as many places as the sequence has steps: "
+            f"loom.losses.padded_labels(labels, {steps[0]})"
+        )
 
 
 def _counting(parts: list[NDArray[Any]], weight: Foreign) -> NDArray[Any]:

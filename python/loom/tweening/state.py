@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import Any, NoReturn
 
 from numpy.typing import NDArray
 
@@ -15,7 +15,7 @@ from loom.convert import as_real_array
 from loom.data import as_target
 from loom.engine import engine_of
 from loom.engine.labels import indexed
-from loom.errors import StateError
+from loom.errors import InvalidValueError, StateError
 from loom.losses import LossLike
 from loom.measuring import Measures
 from loom.measuring.report import TweenReport, report
@@ -81,6 +81,12 @@ class TweenState(Measures):
         resume: bool = False,
     ) -> None:
         super().__init__(network)
+        ports = engine_of(network).ports
+        if ports is not None and (ports.inputs or ports.outputs):
+            raise InvalidValueError(
+                "a TweenState takes a network with one input and one output, and this one has names for "
+                "them; loom.TweenTrainer trains it, with targets by the chain rule"
+            )
         self._configure(config, loss if isinstance(loss, TrainingConfig) else TrainingConfig(loss=loss))
         engine = engine_of(network)
         engine.check_idle("a TweenState")
@@ -332,6 +338,12 @@ class TweenState(Measures):
     def report(self) -> TweenReport:
         """Returns a table of every layer: how targets pass it, its measures, whether it is a bottleneck."""
         return report(self._network, self._settings)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a TweenState is neither copied nor pickled: state.save(path) keeps it, and "
+            "loom.TweenState(loom.load(path), state.config, state.training, resume=True) goes on from there"
+        )
 
     def __repr__(self) -> str:
         return (
