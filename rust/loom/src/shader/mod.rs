@@ -36,7 +36,7 @@ pub use recorder::{
     BiasSums, Bind, BothGradients, GpuOperation, HostCall, HostWork, IMMEDIATE_BYTES, KernelCall,
     MAX_BINDINGS, Recorded, Recorder, ToPlace,
 };
-#[cfg(any(feature = "gpu", test))]
+#[cfg(feature = "gpu")]
 pub(crate) use repeated::Numbers;
 pub use side_by_side::Share;
 pub use speeds::{Speeds, TILES};

@@ -28,8 +28,9 @@ pub struct Choose {
 
 /// Draws a class by a call's last scores, and keeps it as the step after it: reads y (classes,), draws (capacity + 1,)
 /// from 0 to below 1, one for each place, and sampling ([`Sampling::NUMBERS`],); writes the class at place position +
-/// time of chosen (capacity + 1,), and leaves the others as they are. What changes scores is a list of [`Change`]s
-/// (`Draw::changes(classes)`,), laid out as [`Draw::lists`] does; where earlier steps count, it takes note of what is drawn.
+/// time of chosen (capacity + 1,), and leaves the others as they are. What changes scores is a list of [`Change`]s in
+/// each row's part of (`Draw::changes(classes)`,): first how many each row has, then the first of each row, the second of
+/// each, and so on. Where earlier steps count, it takes note of what is drawn.
 ///
 /// Where a score is NaN or infinite, -1 is kept: there is none.
 #[derive(Clone, Debug)]
