@@ -588,5 +588,5 @@ def test_the_trainer_follows_changes_and_other_training() -> None:
     with pytest.raises(loom.DataError, match="one kind only"):
         trainer.step(x, np.eye(3)[y])
     loom.train(net, (x, y), quiet(optimizer="sgd"))
-    with pytest.raises(loom.StateError, match="belongs to sgd"):
+    with pytest.raises(loom.StateError, match="learned by SGD since"):
         trainer.step(x, y)
