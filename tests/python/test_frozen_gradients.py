@@ -50,3 +50,17 @@ def test_gradients_that_were_applied_do_not_come_back_by_a_pass_through_what_is_
             each.apply_gradients(0.1)
         for name, values in twin.state_dict().items():
             np.testing.assert_array_equal(net.state_dict()[name], values)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_layers_that_learn_between_are_looked_at_again(device: str) -> None:
+    net = made(device)
+    for _ in range(3):
+        back(net)
+        net.apply_gradients(0.1)
+        net.freeze(net.layers[0])
+        for _ in range(2):
+            back(net)
+            assert not any(gradient.any() for gradient in net.layers[0].gradients.values())
+            net.zero_gradients()
+        net.unfreeze()

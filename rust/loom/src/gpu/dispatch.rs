@@ -2,12 +2,11 @@
 
 use super::Gpu;
 use super::device::{binding, part};
+use super::leveling::{Order, Touched};
 use super::pipeline::{Pattern, Pipeline};
-use crate::shader::{Allocation, HostCall, Kernel, KernelCall, Operand, Recorded};
+use crate::shader::{HostCall, Kernel, KernelCall, Operand, Recorded};
 use crate::{Error, Result};
-use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// A kernel with its operands bound.
@@ -126,100 +125,10 @@ impl Dispatch {
 /// each computes, and from what, stays the same.
 pub(super) fn schedule(dispatches: impl IntoIterator<Item = Dispatch>) -> Vec<Dispatch> {
     let dispatches: Vec<Dispatch> = dispatches.into_iter().collect();
-    let levels = levels(dispatches.iter().map(|dispatch| &dispatch.touched));
+    let levels = Order::of(dispatches.iter().map(|dispatch| &dispatch.touched)).levels(&[]);
     let mut ordered: Vec<(usize, Dispatch)> = levels.into_iter().zip(dispatches).collect();
     ordered.sort_by_key(|(level, _)| *level);
     ordered.into_iter().map(|(_, dispatch)| dispatch).collect()
-}
-
-/// What something in a frame reads and writes.
-#[derive(Clone, Debug)]
-pub(super) struct Touched {
-    pub(super) memory: Vec<Touch>,
-    /// Whether the host does.
-    pub(super) host: bool,
-}
-
-impl Touched {
-    /// By a kernel.
-    fn by_call(call: &KernelCall) -> Self {
-        let memory = call.operands.iter().map(|bind| Touch::of(bind.operand(), bind.is_written()));
-        Self { memory: memory.collect(), host: false }
-    }
-
-    /// By what was recorded.
-    pub(super) fn by(recorded: &Recorded) -> Self {
-        match recorded {
-            Recorded::Kernel(call) => Self::by_call(call),
-            Recorded::Host(call) => {
-                let reads = call.reads.iter().map(|operand| Touch::of(operand, false));
-                let writes = call.writes.iter().map(|operand| Touch::of(operand, true));
-                Self { memory: reads.chain(writes).collect(), host: true }
-            }
-        }
-    }
-}
-
-/// Memory that is read or written.
-#[derive(Clone, Debug)]
-pub(super) struct Touch {
-    pub(super) allocation: Allocation,
-    /// Which of its bytes.
-    pub(super) bytes: Range<u64>,
-    pub(super) is_written: bool,
-}
-
-impl Touch {
-    fn of(operand: &Operand, is_written: bool) -> Self {
-        let bytes = operand.offset()..operand.offset() + operand.bytes();
-        Self { allocation: operand.allocation().clone(), bytes, is_written }
-    }
-}
-
-/// After how many others each can run at the earliest.
-pub(super) fn levels<'a>(all: impl IntoIterator<Item = &'a Touched>) -> Vec<usize> {
-    /// The first levels at which bytes may be read, and written, again.
-    struct Free {
-        bytes: Range<u64>,
-        read: usize,
-        write: usize,
-    }
-    // By memory, of which most is touched whole, and some by hundreds.
-    let mut memory: HashMap<usize, Vec<Free>> = HashMap::new();
-    // The host's calls keep their order: one may know of another's what is in no memory here.
-    let mut host = 0;
-    let mut levels = Vec::new();
-    for Touched { memory: touches, host: by_host } in all {
-        let mut level = if *by_host { host } else { 0 };
-        for touch in touches {
-            let parts = memory.get(&touch.allocation.number()).map_or(&[][..], Vec::as_slice);
-            for free in parts.iter().filter(|free| meet(&free.bytes, &touch.bytes)) {
-                level = level.max(if touch.is_written { free.write } else { free.read });
-            }
-        }
-        if *by_host {
-            host = level + 1;
-        }
-        for touch in touches {
-            let parts = memory.entry(touch.allocation.number()).or_default();
-            let place = parts.iter().position(|free| free.bytes == touch.bytes).unwrap_or_else(|| {
-                parts.push(Free { bytes: touch.bytes.clone(), read: 0, write: 0 });
-                parts.len() - 1
-            });
-            let free = &mut parts[place];
-            free.write = free.write.max(level + 1);
-            if touch.is_written {
-                free.read = free.read.max(level + 1);
-            }
-        }
-        levels.push(level);
-    }
-    levels
-}
-
-/// Whether two ranges have bytes in common.
-fn meet(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start < other.end && other.start < one.end
 }
 
 impl Gpu {

@@ -1,8 +1,52 @@
 //! At which level each call of a list runs: behind all that it needs, and, where it may wait, beside others like it.
 
-use super::dispatch::Touched;
+use crate::shader::{Allocation, KernelCall, Operand, Recorded};
 use std::collections::HashMap;
 use std::ops::Range;
+
+/// What something in a frame reads and writes.
+#[derive(Clone, Debug)]
+pub(super) struct Touched {
+    pub(super) memory: Vec<Touch>,
+    /// Whether the host does.
+    pub(super) host: bool,
+}
+
+impl Touched {
+    /// By a kernel.
+    pub(super) fn by_call(call: &KernelCall) -> Self {
+        let memory = call.operands.iter().map(|bind| Touch::of(bind.operand(), bind.is_written()));
+        Self { memory: memory.collect(), host: false }
+    }
+
+    /// By what was recorded.
+    pub(super) fn by(recorded: &Recorded) -> Self {
+        match recorded {
+            Recorded::Kernel(call) => Self::by_call(call),
+            Recorded::Host(call) => {
+                let reads = call.reads.iter().map(|operand| Touch::of(operand, false));
+                let writes = call.writes.iter().map(|operand| Touch::of(operand, true));
+                Self { memory: reads.chain(writes).collect(), host: true }
+            }
+        }
+    }
+}
+
+/// Memory that is read or written.
+#[derive(Clone, Debug)]
+pub(super) struct Touch {
+    pub(super) allocation: Allocation,
+    /// Which of its bytes.
+    bytes: Range<u64>,
+    pub(super) is_written: bool,
+}
+
+impl Touch {
+    fn of(operand: &Operand, is_written: bool) -> Self {
+        let bytes = operand.offset()..operand.offset() + operand.bytes();
+        Self { allocation: operand.allocation().clone(), bytes, is_written }
+    }
+}
 
 /// What each of a list waits for.
 pub(super) struct Order {
@@ -21,7 +65,9 @@ impl Order {
             writer: Option<usize>,
             readers: Vec<usize>,
         }
+        // By memory, of which most is touched whole, and some by hundreds.
         let mut memory: HashMap<usize, Vec<Part>> = HashMap::new();
+        // The host's calls keep their order: one may know of another's what is in no memory here.
         let mut last_host = None;
         let mut before: Vec<Vec<usize>> = Vec::new();
         for (number, touched) in all.into_iter().enumerate() {
@@ -145,9 +191,7 @@ fn meet(one: &Range<u64>, other: &Range<u64>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::dispatch::{Touch, levels};
     use super::*;
-    use crate::shader::Operand;
     use proptest::prelude::*;
 
     /// What calls touch of some memory, by number: where from, how many pieces, and whether they write.
@@ -169,6 +213,17 @@ mod tests {
             let same = |b: &&Touch| b.allocation.is(&a.allocation) && meet(&a.bytes, &b.bytes);
             other.memory.iter().filter(same).any(|b| a.is_written || b.is_written)
         })
+    }
+
+    /// The earliest levels by what they are: behind all before that touch the same memory, where one of both writes.
+    fn by_definition(touched: &[Touched]) -> Vec<usize> {
+        let mut levels: Vec<usize> = Vec::new();
+        for (number, other) in touched.iter().enumerate() {
+            let behind = (0..number).filter(|earlier| meets(&touched[*earlier], other));
+            let level = behind.map(|earlier| levels[earlier] + 1).max().unwrap_or(0);
+            levels.push(level);
+        }
+        levels
     }
 
     #[test]
@@ -204,7 +259,7 @@ mod tests {
             let alike = |kind| (0..calls.len()).filter(|call| kinds[*call] == kind).collect::<Vec<_>>();
             let groups: Vec<Vec<usize>> = (0..4).map(alike).filter(|group| group.len() > 1).collect();
             let order = Order::of(&touched);
-            let (plain, found) = (levels(&touched), order.levels(&groups));
+            let (plain, found) = (by_definition(&touched), order.levels(&groups));
             prop_assert_eq!(&order.levels(&[]), &plain);
             for (later, other) in touched.iter().enumerate() {
                 for (earlier, one) in touched.iter().enumerate().take(later) {

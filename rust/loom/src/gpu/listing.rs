@@ -46,11 +46,20 @@ impl Memory {
         let (mut recorded, of_units) = listing.record(&vec![1; units.len()])?;
         if self.gpu.joins_all() {
             // Products that run as one dispatch need not be cut in as many parts as it takes to fill the device.
+            // A weight's gradient may stand with that of its bias.
+            let is_product = |unit: &Unit| {
+                let op = |number: &usize| &program.steps[*number].op;
+                unit.together.is_none()
+                    && unit
+                        .members
+                        .iter()
+                        .any(|number| matches!(op(number), Op::Product(_) | Op::BiasGradient(_)))
+            };
             let mut crowds = vec![1; units.len()];
             for (unit, crowd) in of_units.iter().zip(repeating::crowds(&self.gpu, &recorded)) {
                 crowds[*unit] = crowd.max(crowds[*unit]);
             }
-            if crowds.iter().any(|crowd| *crowd > 1) {
+            if units.iter().zip(&crowds).any(|(unit, crowd)| *crowd > 1 && is_product(unit)) {
                 let (joined, _) = listing.record(&crowds)?;
                 if may_wait(&self.gpu, &joined) {
                     recorded = joined;

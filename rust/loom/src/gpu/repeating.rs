@@ -5,8 +5,8 @@
 //! and updates for layer after layer what fills no device alone.
 
 use super::Gpu;
-use super::dispatch::{Dispatch, Touched};
-use super::leveling::Order;
+use super::dispatch::Dispatch;
+use super::leveling::{Order, Touched};
 use crate::Result;
 use crate::shader::{Accelerator, Allocation, Bind, KernelCall, Numbers, OFFSET_ELEMENTS, Operand, Recorded};
 use std::collections::HashMap;

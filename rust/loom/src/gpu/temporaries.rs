@@ -3,8 +3,8 @@
 //! Within a list small ones lie beside each other while there is plenty, as small values do (`program/sharing.rs`).
 
 use super::Gpu;
-use super::dispatch::{Dispatch, Touched, levels};
-use super::leveling::Order;
+use super::dispatch::Dispatch;
+use super::leveling::{Order, Touched};
 use super::repeating;
 use crate::Result;
 use crate::program::LARGE;
@@ -38,10 +38,9 @@ impl Temporaries {
     /// [`Error::Device`](crate::Error::Device) where there is too little memory.
     pub(super) fn place(&mut self, gpu: &Gpu, recorded: Vec<Recorded>) -> Result<Vec<Dispatch>> {
         let touched: Vec<Touched> = recorded.iter().map(Touched::by).collect();
-        let levels = match gpu.joins_all() && size_of_all(&touched) <= MOST_KEPT {
-            true => Order::of(&touched).levels(&repeating::groups(gpu, &recorded)),
-            false => levels(&touched),
-        };
+        let waits = gpu.joins_all() && size_of_all(&touched) <= MOST_KEPT;
+        let groups = if waits { repeating::groups(gpu, &recorded) } else { Vec::new() };
+        let levels = Order::of(&touched).levels(&groups);
         let mut ordered: Vec<_> = levels.into_iter().zip(touched).zip(recorded).collect();
         ordered.sort_by_key(|((level, _), _)| *level);
         let mut temporaries: Vec<Temporary> = Vec::new();

@@ -488,6 +488,7 @@ impl Network {
 
     /// Drops compiled programs and the history, after a change they depend on.
     pub(crate) fn invalidate(&mut self) {
+        self.registry.settled.clear();
         self.programs.clear();
         self.passes.newest = None;
         self.revision += 1;

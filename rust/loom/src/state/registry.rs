@@ -137,6 +137,9 @@ pub struct Registry {
     pub(crate) fetched: Vec<(usize, Buffer)>,
     /// Whether all gradients are to be replaced by the next contribution.
     pub(crate) gradients_zeroed: bool,
+    /// Of which stores gradients are zeros in memory, too, and stay so while their layers are frozen; none where that is
+    /// not known.
+    pub(crate) settled: Vec<bool>,
     /// What the epochs of stores that are no more count for; grows with every change of which layers there are.
     pub(crate) epochs_passed: u64,
     /// The copies on a device with memory of its own, where the network is on one.
@@ -248,28 +251,28 @@ impl Registry {
     }
 
     /// Where gradients are zeroed, has those of stores that the next pass does not write be zeros in memory, too: once
-    /// it has run, what is there counts.
-    ///
-    /// # Errors
-    /// [`Error::Memory`] where there is no room.
-    pub(crate) fn settle_gradients(&mut self, is_written: impl Fn(usize) -> bool) -> Result<()> {
+    /// it has run, what is there counts. Those that stay frozen are looked at once.
+    pub(crate) fn settle_gradients(&mut self, is_written: impl Fn(usize) -> bool) {
         if !self.gradients_zeroed {
-            return Ok(());
+            return;
         }
-        for number in (0..self.gradients.len()).filter(|number| !is_written(*number)) {
-            // Zeros that nobody writes take no memory.
-            let bytes = self.gradients[number].len_bytes();
-            self.gradients[number] = Buffer::zeroed(bytes)?;
+        self.settled.resize(self.gradients.len(), false);
+        for number in 0..self.gradients.len() {
+            let was_settled = std::mem::replace(&mut self.settled[number], !is_written(number));
+            if was_settled || is_written(number) {
+                continue;
+            }
+            self.gradients[number].bytes_mut().fill(0);
             if let Some(mirror) = self.mirror_mut() {
                 mirror.drop_gradient(number);
             }
         }
-        Ok(())
     }
 
     /// Forgets all gradients and their memory.
     pub(crate) fn clear_gradients(&mut self) {
         self.gradients.clear();
+        self.settled.clear();
         self.gradients_zeroed = true;
         self.forget_device_gradients();
     }

@@ -203,7 +203,7 @@ impl Network {
         };
         *gradient_scale = None;
         let written = written_stores(run.program());
-        self.registry.settle_gradients(|store| written.contains(&store))?;
+        self.registry.settle_gradients(|store| written.contains(&store));
         let values = StepValues { gradients_zeroed: self.registry.gradients_zeroed, ..values.clone() };
         let training = key.mode.training;
         let &Ports { output_gradient, input_gradient, .. } = run.program().ports();
